@@ -1,0 +1,44 @@
+# lib/file.bash: small files that are whole or not there, also after a power cut.
+# needs: exit log
+
+# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
+flush() { # <path...>
+  sync -- "$@" 2>/dev/null || sync
+}
+
+# Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
+replace_file() { # <file> <text>    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp
+  [[ $dir != "$file" ]] || dir=.
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp" || ! mv -f -- "$tmp" "$file"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  flush "$dir"
+  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+    log "$file does not read back as it was written"
+    return "$EX_COPY"
+  }
+}
+
+# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
+create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
+  local file=$1 text=$2 dir=${1%/*} tmp rc=0
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  if ! ln -- "$tmp" "$file" 2>/dev/null; then
+    rc=1
+    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
+    if [[ ! -e $file ]] && (set -C; printf '%s' "$text" >"$file") 2>/dev/null; then rc=0; fi
+    [[ -e $file ]] || rc=$EX_COPY
+  fi
+  rm -f -- "$tmp"
+  flush "$dir"
+  return "$rc"
+}

@@ -1,0 +1,39 @@
+# lib/hash.bash: SHA-256 by the quickest tool of the box.
+# needs: exit log
+
+# openssl uses the processor's SHA instructions; older sha256sum does not. Chosen once.
+hash_tool() {
+  [[ -z ${HASH_TOOL-} ]] || return 0
+  if command -v openssl >/dev/null 2>&1 && openssl dgst -sha256 -r </dev/null >/dev/null 2>&1; then
+    HASH_TOOL=openssl
+  elif command -v sha256sum >/dev/null 2>&1; then
+    HASH_TOOL=sha256sum
+  elif command -v shasum >/dev/null 2>&1; then
+    HASH_TOOL=shasum
+  else
+    refuse "$EX_MISSING" "hashing" "no openssl, sha256sum or shasum on PATH" "install one of them"
+  fi
+}
+
+# The digest of standard input, printed by the tool as its first word.
+hash_stream() {
+  case $HASH_TOOL in
+    openssl) openssl dgst -sha256 -r ;;
+    sha256sum) sha256sum ;;
+    shasum) shasum -a 256 ;;
+  esac
+}
+
+hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  hash_tool
+  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+hash_text() { # <text>    sets REPLY
+  hash_tool
+  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}

@@ -1,0 +1,31 @@
+# lib/log.bash: one line per event on stderr, so that stdout stays data.
+# needs: exit    reads: PROG
+
+# The current UTC time into REPLY, without a fork where bash can format it.
+utc_now() {
+  if ! TZ=UTC0 printf -v REPLY '%(%Y-%m-%dT%H:%M:%SZ)T' -1 2>/dev/null; then
+    REPLY=$(date -u +%Y-%m-%dT%H:%M:%SZ) || REPLY=
+  fi
+}
+
+log() { # <words...>
+  local REPLY
+  utc_now
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+}
+
+# The only way out of a precondition that is not met: one line, then the code.
+refuse() { # <exit code> <what> <why> <what to do>
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  exit "$1"
+}
+
+# The only place where a success word is printed. Without a receipt that can be read it is not.
+claim() { # <word> <what> <receipt file>
+  if [[ ! -f $3 || ! -s $3 ]]; then
+    printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
+      "$PROG" "$1" "$2" "$3" >&2
+    return "$EX_INTEGRITY"
+  fi
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+}
