@@ -35,7 +35,10 @@ create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
   if ! ln -- "$tmp" "$file" 2>/dev/null; then
     rc=1
     # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
-    if [[ ! -e $file ]] && (set -C; printf '%s' "$text" >"$file") 2>/dev/null; then rc=0; fi
+    if [[ ! -e $file ]] && (
+      set -C
+      printf '%s' "$text" >"$file"
+    ) 2>/dev/null; then rc=0; fi
     [[ -e $file ]] || rc=$EX_COPY
   fi
   rm -f -- "$tmp"

@@ -56,13 +56,13 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
       first=0
       continue
     fi
-    ((!closed)) || return 2
+    ((closed == 0)) || return 2
     case $line in
       '}') closed=1 ;;
       '  ]' | '  ],') in_list=0 ;;
       '    '*) ((in_list)) || return 2 ;;
       '  "'*'": '*)
-        ((!in_list)) || return 2
+        ((in_list == 0)) || return 2
         member=${line#'  "'}
         member=${member%%\"*}
         [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2

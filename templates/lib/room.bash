@@ -1,0 +1,75 @@
+# lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
+# needs: exit log path
+
+# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
+existing_parent() { # <path>
+  REPLY=$1
+  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
+  REPLY=${REPLY:-/}
+}
+
+# One df, bounded: a dead network mount must not hang us. Prints the last line.
+df_line() { # <-k or -i> <path>
+  local text run=()
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
+  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
+  printf '%s\n' "${text##*$'\n'}"
+}
+
+# Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
+free_bytes() { # <path>
+  local line
+  existing_parent "$1"
+  line=$(df_line -k "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +(-?[0-9]+)\ +([0-9]+|-)%?\ + ]] || return "$EX_MISSING"
+  REPLY=$((BASH_REMATCH[3] * 1024))
+}
+
+# Free inodes, into REPLY; empty where the file system does not count them (btrfs, some FUSE): 0 of 0 is not full.
+free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df failed
+  local line
+  existing_parent "$1"
+  line=$(df_line -i "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
+  ((BASH_REMATCH[1] > 0)) || return 0
+  REPLY=${BASH_REMATCH[3]}
+}
+
+# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
+is_mount_point() { # <path>
+  local line fields
+  while IFS= read -r line; do
+    read -ra fields <<<"$line"
+    # The kernel writes a blank as \040.
+    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 1
+}
+
+# Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
+prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+  REPLY=
+  case $2 in
+    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
+    none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
+    *) REPLY="the proof '$2' is not known" ;;
+  esac
+  [[ -z $REPLY ]] || return "$EX_COPY"
+}
+
+# The durable tier, proven before the first byte goes to it. Refuses 74.
+prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
+  [[ -n $DURABLE_DIR ]] || return 0
+  local REPLY tier=$DURABLE_TIER_PATH
+  expand_path tier
+  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
+    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
+      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
+  elif [[ ! -d $DURABLE_DIR ]]; then
+    # Not the profile's place: then nothing proves it but that a person made the folder.
+    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
+  fi
+}

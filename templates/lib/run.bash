@@ -1,0 +1,155 @@
+# lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
+# needs: exit log path file record proc hash room
+
+# One line for people and watchers; nothing decides by it, so a full disk here stops nothing.
+event() { # <event> <cell or -> <attempt or -> <text>
+  local REPLY
+  utc_now
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+}
+
+# The run's folders from the bound values and the environment: D, B, S. Makes nothing.
+run_places() {
+  check_name "$RUN" RUN
+  require_path DATA_DIR
+  [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
+  require_path SCRATCH
+  D=$DATA_DIR/$RUN
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
+  S=$SCRATCH/gpu-runbook/$RUN
+  CODE_DIR=${CODE_DIR:-$D/code}
+  expand_path CODE_DIR
+}
+
+# The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
+self_dir() {
+  local dir=${BASH_SOURCE[0]-}
+  [[ $dir == */* ]] || dir=./$dir
+  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+}
+
+# Digest of the folder that this script lies in, into REPLY: which scripts these are.
+box_digest() { # <folder box/>
+  local file text=''
+  for file in "$1"/*; do
+    [[ -f $file ]] || continue
+    hash_file "$file" || return "$EX_INTEGRITY"
+    text+="$REPLY  ${file##*/}"$'\n'
+  done
+  hash_text "$text"
+}
+
+# Commit and branch of the code, into CODE_COMMIT (40 digits or none) and CODE_BRANCH.
+code_commit() {
+  CODE_COMMIT=none CODE_BRANCH=''
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
+  [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
+  CODE_BRANCH=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || CODE_BRANCH=''
+}
+
+# The text of this run's record with HOST and BOOT_ID of now, into RECORD.
+run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
+  local REPLY
+  record_open run/1
+  record_text run_id "$1"
+  record_text job "$JOB"
+  record_text profile "$PROFILE"
+  record_bool formal "$2" || return
+  record_text commit "$3"
+  record_text branch "$4"
+  record_text shard "$5"
+  this_host
+  record_text host "$REPLY"
+  this_boot_id
+  record_text boot_id "$REPLY"
+  record_text box_digest "$6"
+  record_close
+}
+
+new_run() { # <formal> <shard>: create the record, or find that another start was quicker
+  local REPLY id uuid digest
+  IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
+  utc_now
+  id=${REPLY//[-:]/}-${uuid:0:8}
+  box_digest "$SELF_DIR" || return
+  digest=$REPLY
+  run_record "$id" "$1" "$CODE_COMMIT" "$CODE_BRANCH" "$2" "$digest" || return
+  create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
+}
+
+# Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
+find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
+  local rc=0 text
+  read_record "$D/run.json" run/1 || rc=$?
+  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc == 1)) || return 0
+  [[ $B != "$D" && -e $B/run.json ]] || return 1
+  read_record "$B/run.json" run/1 ||
+    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  text=$(<"$B/run.json")
+  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_record "$D/run.json" run/1
+}
+
+# The durable copy: made where it is missing, refused where it is another run's.
+mirror_run() {
+  [[ $B != "$D" ]] || return 0
+  local id=$R_run_id text rc=0
+  text=$(<"$D/run.json")
+  mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+  read_record "$B/run.json" run/1 "$id" || rc=$?
+  ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
+  read_record "$D/run.json" run/1
+}
+
+# Take the run over: write our host into both copies.
+adopt_run() { # <host that had it>
+  event adopt - - "from $1"
+  run_record "$R_run_id" "$R_formal" "$R_commit" "$R_branch" "$R_shard" "$R_box_digest" || return
+  replace_file "$D/run.json" "$RECORD" || return
+  [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
+  read_record "$D/run.json" run/1
+}
+
+# What an existing run insists on: its commit, its shard, its formality, its host.
+check_run() { # <formal wanted> <shard or empty> <adopt>
+  local REPLY anew="begin anew with RUN=$JOB.2"
+  [[ $R_commit == "$CODE_COMMIT" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of commit $R_commit, and the code at $CODE_DIR is at $CODE_COMMIT" "check out $R_commit there, or $anew"
+  [[ -z $2 || $R_shard == "$2" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of shard $R_shard, not $2" "give --shard $R_shard, or a RUN of its own to each box"
+  [[ $1 != true || $R_formal == true ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
+  this_host
+  if [[ $R_host != "$REPLY" ]]; then
+    [[ $3 == true ]] ||
+      refuse "$EX_BUSY" "run $R_run_id" "box $R_host has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
+    adopt_run "$R_host" || return
+  fi
+}
+
+# Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
+open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
+  local formal=$1 shard=$2 adopt=$3 name
+  self_dir
+  run_places
+  prove_durable
+  mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  code_commit
+  [[ $formal != true || $CODE_COMMIT != none ]] ||
+    refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
+  if ! find_run; then
+    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
+    find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
+  fi
+  mirror_run
+  check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
+  RUN_ID=$R_run_id RUN_COMMIT=$R_commit RUN_FORMAL=$R_formal RUN_SHARD=$R_shard RUN_HOST=$R_host RUN_BOX_DIGEST=$R_box_digest
+  for name in ${OVERRIDDEN-}; do
+    log "override: $name=${!name}"
+    event override - - "$name=${!name}"
+  done
+}
