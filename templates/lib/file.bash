@@ -26,6 +26,7 @@ replace_file() { # <file> <text>    returns: 0, or 74 with nothing changed under
 # Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
 create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
   local file=$1 text=$2 dir=${1%/*} tmp rc=0
+  [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
   if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
     rm -f -- "$tmp"
