@@ -1,0 +1,321 @@
+"""Bound values and templates -> files. The only place that knows Jinja.
+
+What a template may call stands in docs/architecture.md. A Markdown template (`RUNBOOK.md.j2`) is handed these names:
+
+    profile, job    the two files' data as loaded; facts keep `source`, `as_of`, `confidence`
+    b               bound values by name, each with `.value`, `.why`, `.kind`: `{{ b.DATA_DIR.value | code }}`
+    tiers           the tiers after --without; data_tier, durable_tier: the chosen ones (durable_tier None = pull-only)
+    without         names of the tiers left out
+    actions         teardown actions, each with `survives` and `lost` (tier names) besides the profile's fields and
+                    `where` always set; meter_stop: the one that stops the meter
+    clocks          the danger clocks in order (id, effect, source, as_of, after_s where known)
+    cells           the first 50 cells, each (name, command); cell_count: how many there are
+    budget          bind.budget(): `data` and `durable` (Need: tier, per_cell_bytes, cells, buffer_bytes, total_bytes,
+                    total_files, cap_bytes, cap_files, fits), minutes, same_tier, buffer (0.1), files_per_cell
+    scripts         {'box': [names], 'local': [names]}: what this kind gets
+    has_ssh         true where the kind has the scripts that go over ssh
+    title, make_command   the header's texts
+    gb(bytes)       a number of bytes in GB with up to 2 decimals
+
+Every `{{ … }}` needs a filter of quote.py (q, comment, md, code, json, py); plain integers may go without.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from . import cells as cells_module
+from . import quote
+from .bind import SSH_KINDS, Bindings, Bound, action_fields
+
+TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+BOX = ("preflight.sh", "smoke.sh", "run_one.sh", "run_queue.sh", "formal_run.sh", "status.sh", "aggregate_to_fs.sh")
+LOCAL = ("smoke.sh", "push.sh", "patrol.sh", "pull.sh", "verify_local.py", "teardown.sh")
+LOCAL_NO_SSH = ("smoke.sh", "verify_local.py", "teardown.sh")
+
+
+class TemplateBug(Exception):
+    """A template is wrong: a bug in this program, not in anybody's profile."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """One file to write."""
+
+    data: bytes
+    executable: bool = False
+
+
+def scripts(kind: str) -> dict[str, tuple[str, ...]]:
+    """The scripts that a kind of platform gets, by folder."""
+    return {"box": BOX, "local": LOCAL if kind in SSH_KINDS else LOCAL_NO_SSH}
+
+
+def render(b: Bindings) -> tuple[dict[str, Output], list[str]]:
+    """All files by relative path, and the templates that are missing."""
+    out: dict[str, Output] = {}
+    missing = []
+    wanted = [(f"{folder}/{name}", f"{folder}/{name}.j2") for folder, names in scripts(b["KIND"].value).items() for name in names]
+    for target, template in [("RUNBOOK.md", "runbook/RUNBOOK.md.j2"), *wanted]:
+        if not (TEMPLATES / template).exists():
+            missing.append(template)
+            continue
+        out[target] = Output(_render_one(b, target, template).encode(), target.endswith((".sh", ".py")))
+    out["box/queue.tsv"] = Output(cells_module.queue_tsv(b.job))
+    return out, missing
+
+
+def _render_one(b: Bindings, target: str, template: str) -> str:
+    import jinja2
+
+    language = {".sh": Bash, ".py": Python}.get(Path(target).suffix, Markdown)
+    page = language(b, target, template)
+    try:
+        text = _environment().get_template(template).render(page.names())
+    except jinja2.TemplateSyntaxError as error:
+        raise TemplateBug(f"templates/{error.name or template}:{error.lineno}: {error.message}") from error
+    except (jinja2.TemplateError, _Misuse, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise TemplateBug(f"templates/{template}:{_line(error, template)}: {type(error).__name__}: {error}") from error
+    page.finish()
+    return text
+
+
+def _line(error: BaseException, template: str) -> int:
+    """The line of the template that an error came from."""
+    trace, line = error.__traceback__, 0
+    while trace:
+        if trace.tb_frame.f_code.co_filename.endswith(template):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+class _Misuse(Exception):
+    """A template calls something in a way that it is not meant for."""
+
+
+def _only_safe(value: Any) -> Any:
+    if isinstance(value, quote.Safe) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise _Misuse(f"a value without a filter: {value!r:.60}")
+
+
+@lru_cache(maxsize=1)
+def _environment():
+    import jinja2
+
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, finalize=_only_safe, autoescape=False,
+        keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True, line_statement_prefix="#%",
+        comment_start_string="<#--", comment_end_string="--#>",
+    )
+    env.filters.update(q=quote.word, comment=quote.comment, md=quote.md, code=quote.code, json=quote.to_json, py=quote.python)
+    del env.filters["default"], env.filters["d"]
+    return env
+
+
+class Page:
+    """What one template may call; the block of bound values must be opened and closed once."""
+
+    def __init__(self, b: Bindings, target: str, template: str):
+        self.b, self.target, self.template = b, target, template
+        self.name = Path(target).name
+        self.block = "before"
+        self.libs: list[str] = []
+
+    def names(self) -> dict:
+        """The names that the template sees."""
+        return {"header": self.header, "bound_begin": self.bound_begin, "bound_end": self.bound_end,
+                "const": self.const, "array": self.array}
+
+    def finish(self) -> None:
+        """Complain about a block that was left open."""
+        if self.block == "open":
+            raise TemplateBug(f"templates/{self.template}: bound_begin() without bound_end()")
+
+    def bound_begin(self) -> quote.Safe:
+        self.block = "open"
+        return quote.Safe(f"# --- bound values: {origin_files(self.b)} ---")
+
+    def bound_end(self) -> quote.Safe:
+        self._in_block("bound_end")
+        self.block = "closed"
+        return quote.Safe("# --- end of bound values ---")
+
+    def _in_block(self, what: str) -> None:
+        if self.block != "open":
+            raise _Misuse(f"{what} stands outside of bound_begin() and bound_end()")
+
+    def _bound(self, name: str, *kinds: str) -> Bound:
+        self._in_block(name)
+        if name not in self.b.by_name:
+            raise _Misuse(f"no bound value {name}")
+        bound = self.b[name]
+        if bound.kind not in kinds:
+            raise _Misuse(f"{name} is of kind {bound.kind}")
+        return bound
+
+    def _head(self, purpose: str) -> list[str]:
+        return [
+            f"# {self.name}: {purpose}",
+            f"# Generated; do not edit. Source: templates/{self.template}",
+            f"# To change it, edit the source or {self.b.profile_doc.file}, then: {make_command(self.b)}",
+        ]
+
+    def header(self, purpose: str) -> quote.Safe:
+        raise NotImplementedError
+
+    def const(self, name: str) -> quote.Safe:
+        raise NotImplementedError
+
+    def array(self, name: str) -> quote.Safe:
+        raise NotImplementedError
+
+
+class Bash(Page):
+    """A bash script."""
+
+    def names(self) -> dict:
+        return {**super().names(), "override": self.override, "lib": self.lib, "load_action": self.load_action}
+
+    def header(self, purpose: str) -> quote.Safe:
+        return quote.Safe("\n".join([
+            "#!/usr/bin/env bash", *self._head(purpose), "set -euo pipefail", "umask 077",
+            'export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"',
+            "# Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.",
+            'if [[ -n ${LC_ALL-} ]]; then export LANG="$LC_ALL" && unset LC_ALL; fi',
+            "export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C",
+            f"readonly PROG={self.name}",
+        ]))
+
+    def override(self, name: str) -> quote.Safe:
+        """A value that a person may override from the environment; an empty one stays empty."""
+        bound = self._bound(name, "text", "path")
+        return quote.Safe(f"{_why(bound)}{name}=${{{name}-{quote.word(bound.value) if bound.value else ''}}}")
+
+    def const(self, name: str) -> quote.Safe:
+        """A value that is fixed here."""
+        bound = self._bound(name, "text", "path", "int", "bool")
+        value = str(bound.value).lower() if bound.kind == "bool" else bound.value
+        return quote.Safe(f"{_why(bound)}readonly {name}={quote.word(value)}")
+
+    def array(self, name: str) -> quote.Safe:
+        """A list, one element a line."""
+        bound = self._bound(name, "array")
+        return quote.Safe(_why(bound) + f"readonly -a {name}=" + words(bound.value, "  "))
+
+    def load_action(self) -> quote.Safe:
+        """The teardown table: one function that sets the columns of a row."""
+        self._in_block("load_action")
+        unused = "# shellcheck disable=SC2034 # a row is whole; a script reads the columns that it needs"
+        out = []
+        for number, action in enumerate(self.b.actions, 1):
+            texts, arrays = action_fields(self.b, action)
+            out += [unused, f"action_{number}() {{ # {quote.comment(action['verb'])}"]
+            out += [f"  ACTION_{name}={quote.word(value)}" for name, value in texts.items()]
+            out += [f"  ACTION_{name}={words(value, '    ', '  ')}" for name, value in arrays.items()]
+            out += ["}"]
+        out += ["# One row of the teardown table, as ACTION_*.", "load_action() { # <verb>    returns: 1 for an unknown verb", "  case $1 in"]
+        out += [f"    {quote.word(action['verb'])}) action_{number} ;;" for number, action in enumerate(self.b.actions, 1)]
+        return quote.Safe("\n".join([*out, "    *) return 1 ;;", "  esac", "}"]))
+
+    def lib(self, *names: str) -> quote.Safe:
+        """The text of library files, each once in a script, after what it needs."""
+        order: list[str] = []
+        for name in names:
+            _collect(name, order, ())
+        new = [name for name in order if name not in self.libs]
+        self.libs += new
+        return quote.Safe("\n".join(lib_text(name).rstrip("\n") + "\n" for name in new).rstrip("\n"))
+
+
+class Python(Page):
+    """A Python script: the same block, as assignments."""
+
+    def header(self, purpose: str) -> quote.Safe:
+        return quote.Safe("\n".join(["#!/usr/bin/env python3", *self._head(purpose)]))
+
+    def const(self, name: str) -> quote.Safe:
+        bound = self._bound(name, "text", "path", "int", "bool")
+        return quote.Safe(f"{_why(bound)}{name} = {quote.python(bound.value if bound.value != '' or bound.kind != 'int' else None)}")
+
+    def array(self, name: str) -> quote.Safe:
+        bound = self._bound(name, "array")
+        items = "".join(f"    {quote.python(item)},\n" for item in bound.value)
+        return quote.Safe(f"{_why(bound)}{name} = [\n{items}]" if items else f"{_why(bound)}{name} = []")
+
+
+class Markdown(Page):
+    """The runbook: the data themselves, to be filtered."""
+
+    def names(self) -> dict:
+        b = self.b
+        cells = [pair for pair, _ in zip(cells_module.cells(b.job), range(50))]
+        actions = []
+        for action in b.actions:
+            texts, arrays = action_fields(b, action)
+            actions.append({**action, "where": texts["WHERE"], "survives": arrays["SURVIVES"], "lost": arrays["LOST"]})
+        kind = b["KIND"].value
+        return {
+            "profile": b.profile, "job": b.job, "b": b.by_name, "tiers": b.tiers, "data_tier": b.data, "durable_tier": b.durable,
+            "without": list(b.without), "actions": actions, "clocks": b.clocks, "cells": cells,
+            "meter_stop": next(one for one in actions if one["verb"] == b.profile["teardown"]["meter_stop"]),
+            "cell_count": b["CELLS"].value, "budget": b.budget, "scripts": scripts(kind), "has_ssh": kind in SSH_KINDS and kind != "owned",
+            "title": b["TITLE"].value, "make_command": make_command(b), "gb": _gb,
+        }
+
+
+def _gb(number: int) -> quote.Safe:
+    return quote.Safe(f"{number / 1e9:.2f}".rstrip("0").rstrip("."))
+
+
+def _why(bound: Bound) -> str:
+    return f"# {quote.comment(bound.why)}\n" if bound.why else ""
+
+
+def words(values: list[str], indent: str, outer: str = "") -> str:
+    """A bash array literal, one element a line."""
+    if not values:
+        return "()"
+    return "(\n" + "".join(f"{indent}{quote.word(value)}\n" for value in values) + outer + ")"
+
+
+@lru_cache(maxsize=None)
+def lib_text(name: str) -> str:
+    """A library file; Jinja never reads it."""
+    path = TEMPLATES / "lib" / f"{name}.bash"
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or not path.exists():
+        raise _Misuse(f"no library templates/lib/{name}.bash")
+    return path.read_text(encoding="utf-8")
+
+
+def _collect(name: str, order: list[str], above: tuple[str, ...]) -> None:
+    """Append `name` after all that it needs."""
+    if name in above:
+        raise _Misuse(f"libraries need each other in a ring: {' > '.join((*above, name))}")
+    if name in order:
+        return
+    second = (lib_text(name).split("\n", 2) + [""])[1]
+    match = re.match(r"# needs:(?P<names>[a-z0-9_ ]*)", second)
+    if not match:
+        raise _Misuse(f"the second line of templates/lib/{name}.bash is not '# needs: …'")
+    wanted = re.split(r"\s{2,}", match["names"].strip())[0].split()
+    for need in wanted:
+        _collect(need, order, (*above, name))
+    order.append(name)
+
+
+def origin_files(b: Bindings) -> quote.Safe:
+    """`profiles/x.yaml x jobs/y.yaml`, and what it was compiled without."""
+    text = f"{b.profile_doc.file} x {b.job_doc.file}"
+    return quote.comment(text + (f" without {', '.join(b.without)}" if b.without else ""))
+
+
+def make_command(b: Bindings) -> quote.Safe:
+    """The command that makes this output again."""
+    job = "" if b.job_doc.name == "demo" else f" job={b.job_doc.name}"
+    return quote.comment(f"make profile={b.profile_doc.name}{job}" + (f" without={','.join(b.without)}" if b.without else ""))

@@ -1,0 +1,225 @@
+"""A document against its JSON Schema: findings P2xx / J2xx, made from the facts of an error, never from its English."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .diagnostics import Diagnostic, closest
+from .load import Document
+
+SCHEMA_DIR = Path(__file__).resolve().parent.parent / "schema"
+_KINDS = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
+          "boolean": "true or false", "null": "null"}
+
+
+@lru_cache(maxsize=None)
+def schema_of(letter: str) -> dict:
+    """The schema for profiles (P) or jobs (J)."""
+    name = "profile" if letter == "P" else "job"
+    return json.loads((SCHEMA_DIR / f"{name}.schema.json").read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=None)
+def _validator(letter: str):
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(schema_of(letter))
+
+
+def validate(doc: Document, letter: str) -> list[Diagnostic]:
+    """All findings of the schema on a loaded document."""
+    data = doc.data
+    found: list[Diagnostic] = []
+    if letter == "J" and isinstance(data, dict) and isinstance(data.get("cells"), list) and len(data["cells"]) > 200:
+        found += _many_cells(doc, data["cells"])
+        data = {**data, "cells": data["cells"][:1]}
+    for error in _flat(_validator(letter).iter_errors(data)):
+        found += _finding(doc, letter, error)
+    return found
+
+
+def _many_cells(doc: Document, cells: list) -> list[Diagnostic]:
+    """The schema's word on `cells`, said by hand: jsonschema would take minutes for 100,000 of them."""
+    import re
+
+    name = re.compile(schema_of("J")["properties"]["matrix"]["propertyNames"]["pattern"])
+    good: set[tuple] = set()
+    found = []
+    for index, cell in enumerate(cells):
+        path = ("cells", index)
+        if not isinstance(cell, dict):
+            found.append(_type(doc, "J", path, cell, ["object"]))
+            continue
+        if tuple(cell) not in good:
+            wrong = [key for key in cell if not name.match(key)]
+            found += [_say(doc, "J205", (*path, key), f"'{key}' is not a column's name", "letters, digits and _", True) for key in wrong]
+            if not wrong:
+                good.add(tuple(cell))
+        found += [_type(doc, "J", (*path, key), value, ["string"]) for key, value in cell.items() if not isinstance(value, str)]
+        if len(found) > 100:
+            break
+    return found
+
+
+def _flat(errors):
+    """The errors that say something by themselves: into anyOf goes only the branch that was meant."""
+    for error in errors:
+        if error.validator in ("anyOf", "oneOf") and error.context and not _only_required(error):
+            branches: dict[int, list] = {}
+            for sub in error.context:
+                branches.setdefault(sub.schema_path[0], []).append(sub)
+            fitting = [subs for subs in branches.values() if not any(s.validator in ("type", "const") and not s.path for s in subs)]
+            if fitting:
+                yield from _flat(fitting[0])
+                continue
+        yield error
+
+
+def _only_required(error) -> bool:
+    return all(set(branch) == {"required"} for branch in error.validator_value)
+
+
+def _say(doc: Document, code: str, path: tuple, message: str, hint: str = "", at_key: bool = False) -> Diagnostic:
+    return Diagnostic(code, doc.key_span(path) if at_key else doc.span(path), message, hint)
+
+
+def _finding(doc: Document, letter: str, error) -> list[Diagnostic]:
+    """Findings for one error of jsonschema."""
+    path, value, rule, want = tuple(error.absolute_path), error.instance, error.validator, error.validator_value
+    name = str(path[-1]) if path else "the file"
+    if rule == "additionalProperties":
+        allowed = error.schema.get("properties", {})
+        return [
+            _say(doc, letter + "201", (*path, key), f"unknown field '{key}'" + (f" in {dotted(path)}" if path else ""),
+                 closest(key, allowed) or "allowed here: " + ", ".join(allowed), True)
+            for key in value if key not in allowed
+        ]
+    if rule == "required":  # jsonschema says it once for each missing field; alike findings are printed once
+        return [
+            _say(doc, letter + "202", path, f"the field '{key}' is missing" + (f" in {dotted(path)}" if path else ""),
+                 _missing_hint(letter, error.schema, key), bool(path) and isinstance(path[-1], str))
+            for key in want if key not in value
+        ]
+    if rule == "type":
+        return [_type(doc, letter, path, value, [want] if isinstance(want, str) else list(want))]
+    if rule in ("enum", "const"):
+        options = want if rule == "enum" else [want]
+        near = closest(value, options) if isinstance(value, str) else ""
+        return [_say(doc, letter + "204", path, f"{shown(value)} is not one of the values of {dotted(path)}",
+                     near or "one of: " + ", ".join(str(each) or "''" for each in options))]
+    if rule in ("anyOf", "oneOf") and _only_required(error):
+        names = " or ".join("+".join(branch["required"]) for branch in want)
+        return [_say(doc, letter + "202", path, f"{dotted(path)} has none of the fields {names}", "write one of them")]
+    if rule in ("anyOf", "oneOf"):
+        kinds = [branch.get("type") or _KINDS.get("string") for branch in (_resolve(letter, b) for b in want)]
+        words = " or ".join(_KINDS.get(kind, "text") if isinstance(kind, str) else "text" for kind in kinds)
+        return [_say(doc, letter + "203", path, f"{dotted(path)} is {words}, and this is {shown(value)}", _type_hint(doc, path, value, kinds))]
+    if rule == "pattern" and "propertyNames" in error.absolute_schema_path:
+        return [_say(doc, letter + "205", (*path, value), f"'{value}' does not fit as a name in {dotted(path)}",
+                     _describe(letter, error.schema), True)]
+    if rule == "pattern":
+        return [_say(doc, letter + "205", path, f"{shown(value)} does not fit {dotted(path)}", _describe(letter, error.schema))]
+    return [_say(doc, letter + "206", path, f"{dotted(path)}: {_limit(rule, want, value, name)}", _describe(letter, error.schema))]
+
+
+def _limit(rule: str, want: Any, value: Any, name: str) -> str:
+    texts = {
+        "minimum": f"{value} is below {want}", "maximum": f"{value} is above {want}",
+        "exclusiveMinimum": f"{value} is not above {want}", "exclusiveMaximum": f"{value} is not below {want}",
+        "minLength": "it is empty", "maxLength": f"it is longer than {want} characters",
+        "minItems": f"it has fewer than {want} entries", "maxItems": f"it has more than {want} entries",
+        "minProperties": "it is empty", "uniqueItems": "an entry stands there twice",
+    }
+    return texts.get(rule, f"it breaks the rule '{rule}'")
+
+
+def _type(doc: Document, letter: str, path: tuple, value: Any, kinds: list) -> Diagnostic:
+    words = " or ".join(_KINDS[kind] for kind in kinds)
+    return _say(doc, letter + "203", path, f"{dotted(path)} is {words}, and this is {shown(value)}", _type_hint(doc, path, value, kinds))
+
+
+def _type_hint(doc: Document, path: tuple, value: Any, kinds: list) -> str:
+    """What to write: quotes where text is wanted, none where a number is."""
+    raw = doc.raw(path)
+    if "string" in kinds and value is not None and not isinstance(value, (dict, list)):
+        return f'write "{raw}" in quotes'
+    if isinstance(value, str):
+        if "boolean" in kinds and value.lower() in ("true", "false", "yes", "no", "on", "off"):
+            return f"write {'true' if value.lower() in ('true', 'yes', 'on') else 'false'} without quotes"
+        if "integer" in kinds or "number" in kinds:
+            return _number_hint(str(path[-1]) if path else "", value)
+    if "array" in kinds and not isinstance(value, (dict, list)):
+        return f"write [{raw}]" if raw else "write [] for none"
+    if value is None:
+        return "write a value, or '' for an empty text" if "string" in kinds else "write a value"
+    if isinstance(value, float) and "integer" in kinds and value.is_integer():
+        return f"write {int(value)}"
+    return ""
+
+
+_UNITS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_SIZES = {"mb": 1e-3, "gb": 1, "tb": 1e3, "mib": 1.048576e-3, "gib": 1.073741824, "tib": 1099.511627776, "m": 1e-3, "g": 1, "t": 1e3}
+
+
+def _number_hint(name: str, value: str) -> str:
+    """For `2h` in a field of seconds or `512 MB` in a field of GB: the number to write."""
+    import re
+
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", value)
+    if match:
+        number, unit = float(match[1]), match[2].lower()
+        factor = None
+        if name.endswith("_s"):
+            factor = _UNITS.get(unit)
+        elif name.endswith("_gb"):
+            factor = _SIZES.get(unit)
+        elif name == "minutes":
+            factor = _UNITS[unit] / 60 if unit in _UNITS else None
+        elif not unit:
+            factor = 1
+        if not unit:
+            return f"write {match[1]} without quotes"
+        if factor is not None:
+            return f"write {number * factor:.6g}".rstrip(".") + ("" if not name.endswith("_s") else "  (seconds)")
+    return "write a number without quotes and without a unit"
+
+
+def _resolve(letter: str, schema: dict) -> dict:
+    ref = schema.get("$ref", "")
+    return schema_of(letter)["$defs"][ref.rsplit("/", 1)[1]] if ref else schema
+
+
+def _describe(letter: str, schema: dict) -> str:
+    text = schema.get("description", "")
+    return text[:1].lower() + text[1:].rstrip(".") if text else ""
+
+
+def _missing_hint(letter: str, schema: dict, key: str) -> str:
+    sub = schema.get("properties", {}).get(key, {})
+    text = sub.get("description") or _resolve(letter, sub).get("description", "")
+    examples = sub.get("examples") or _resolve(letter, sub).get("examples")
+    example = f", e.g. {json.dumps(examples[0], ensure_ascii=False)}" if examples else ""
+    return text.rstrip(".") + example
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, on one line."""
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = f"'{value}'" if isinstance(value, str) else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def dotted(path: tuple) -> str:
+    """A path as people write it: teardown.actions[2].verb."""
+    out = ""
+    for part in path:
+        out += f"[{part}]" if isinstance(part, int) else ("." if out else "") + str(part)
+    return out or "the file"

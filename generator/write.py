@@ -1,0 +1,154 @@
+"""The only place that writes: all or nothing, only what differs, nothing that a person has edited.
+
+A file is replaced by rename, so a script that runs keeps its old text. `SOURCES.json` lists every file with its digest;
+before the first rename the next list is put down as `.SOURCES.next.json`, so that a run that was killed half-way is
+recognised and simply finished by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import __version__
+from .bind import Bindings
+from .render import TEMPLATES, Output
+from .validate import SCHEMA_DIR
+
+NEXT = ".SOURCES.next.json"
+
+
+class Refused(Exception):
+    """Nothing was written, and why."""
+
+
+@dataclass
+class Written:
+    """What a run did: relative paths."""
+
+    made: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    same: int = 0
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sources(b: Bindings, files: dict[str, Output]) -> bytes:
+    """SOURCES.json: what this was compiled from. No time, host or absolute path."""
+    templates = hashlib.sha256()
+    for path in sorted(TEMPLATES.rglob("*")):
+        if path.suffix in (".j2", ".bash"):
+            templates.update(f"{path.relative_to(TEMPLATES).as_posix()} {digest(path.read_bytes())}\n".encode())
+    record = {
+        "schema": "sources/1",
+        "compiler": __version__,
+        "profile": {"file": b.profile_doc.file, "sha256": b.profile_doc.digest},
+        "job": {"file": b.job_doc.file, "sha256": b.job_doc.digest},
+        "without": list(b.without),
+        "schemas": [{"file": f"schema/{name}", "sha256": digest((SCHEMA_DIR / name).read_bytes())} for name in ("profile.schema.json", "job.schema.json")],
+        "templates_sha256": templates.hexdigest(),
+        "files": [{"path": path, "sha256": digest(files[path].data), "mode": "0755" if files[path].executable else "0644"} for path in sorted(files)],
+    }
+    return (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def write(target: Path, b: Bindings, files: dict[str, Output], force: bool = False) -> Written:
+    """Bring `target` to exactly these files and SOURCES.json."""
+    record = sources(b, files)
+    target.mkdir(parents=True, exist_ok=True)
+    handle = os.open(target, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # a second compile into the same folder waits
+        return _write_locked(target, files, record, force)
+    finally:
+        os.close(handle)
+
+
+def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: bool) -> Written:
+    known = _recorded(target / "SOURCES.json")
+    half = _recorded(target / NEXT)
+    stale = sorted((set(known) | set(half)) - set(files))
+    if not force:
+        _refuse_edited(target, files, stale, known, half)
+    changed = [path for path in files if not _same(target / path, files[path])]
+    gone = [path for path in stale if os.path.lexists(target / path)]
+    done = Written(changed, gone, len(files) - len(changed))
+    old = target / "SOURCES.json"
+    if not changed and not gone and old.is_file() and old.read_bytes() == record:
+        (target / NEXT).unlink(missing_ok=True)
+        return done
+    _put(target / NEXT, record, 0o644)
+    for path in changed:
+        _put(target / path, files[path].data, 0o755 if files[path].executable else 0o644)
+    for path in gone:
+        (target / path).unlink()
+        for parent in (target / path).parents:
+            if parent == target or any(parent.iterdir()):
+                break
+            parent.rmdir()
+    os.replace(target / NEXT, old)
+    return done
+
+
+def _recorded(path: Path) -> dict[str, str]:
+    """path -> digest of an earlier run; nothing where the list is missing or cut."""
+    try:
+        record = json.loads(path.read_bytes())
+        return {one["path"]: one["sha256"] for one in record["files"] if _inside(one["path"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _inside(path: str) -> bool:
+    parts = Path(path).parts
+    return bool(parts) and not Path(path).is_absolute() and ".." not in parts
+
+
+def _refuse_edited(target: Path, files: dict[str, Output], stale: list[str], known: dict, half: dict) -> None:
+    edited, foreign = [], []
+    for path in [*files, *stale]:
+        place = target / path
+        if not os.path.lexists(place):
+            continue
+        if place.is_symlink() or not place.is_file():
+            foreign.append(path)
+            continue
+        here = digest(place.read_bytes())
+        if path in files and here == digest(files[path].data) or here in (known.get(path), half.get(path)):
+            continue
+        (edited if path in known else foreign).append(path)
+    if edited or foreign:
+        what = [f"{path} was edited by hand" for path in edited] + [f"{path} was not made by this compiler" for path in foreign]
+        raise Refused(f"{target}: {'; '.join(what)}; nothing was written; "
+                      "move your change into the template or the profile, or overwrite it with --force")
+
+
+def _same(place: Path, output: Output) -> bool:
+    try:
+        stat = os.lstat(place)
+        return place.is_file() and not place.is_symlink() and place.read_bytes() == output.data and (stat.st_mode & 0o777) == (0o755 if output.executable else 0o644)
+    except OSError:
+        return False
+
+
+def _put(place: Path, data: bytes, mode: int) -> None:
+    """Write beside the place, flush, rename."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.parent / f".{place.name}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+        if place.is_dir() and not place.is_symlink():
+            raise Refused(f"{place} is a folder; remove it")
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)
