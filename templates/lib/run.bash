@@ -131,9 +131,25 @@ check_run() { # <formal wanted> <shard or empty> <adopt>
   fi
 }
 
+# What a person set in place of the bound values, by this process's own environment: printed and logged.
+log_overrides() {
+  local pair name value
+  while IFS= read -r -d '' pair; do
+    name=${pair%%=*} value=${pair#*=}
+    case $name in
+      DATA_DIR | DURABLE_DIR | SCRATCH | HF_HOME | PROXY_HOOK | CRED_FILE | DETACH | PY) ;;
+      *) continue ;;
+    esac
+    # A proxy's address may carry a password.
+    [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
+    log "override: $name=$value"
+    event override - - "$name=$value"
+  done 2>/dev/null <"/proc/$$/environ" || :
+}
+
 # Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
 open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
-  local formal=$1 shard=$2 adopt=$3 name
+  local formal=$1 shard=$2 adopt=$3
   self_dir
   run_places
   prove_durable
@@ -148,8 +164,5 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
   mirror_run
   check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
   RUN_ID=$R_run_id RUN_COMMIT=$R_commit RUN_FORMAL=$R_formal RUN_SHARD=$R_shard RUN_HOST=$R_host RUN_BOX_DIGEST=$R_box_digest
-  for name in ${OVERRIDDEN-}; do
-    log "override: $name=${!name}"
-    event override - - "$name=${!name}"
-  done
+  log_overrides
 }
