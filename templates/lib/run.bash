@@ -134,6 +134,7 @@ check_run() { # <formal wanted> <shard or empty> <adopt>
 # What a person set in place of the bound values, by this process's own environment: printed and logged.
 log_overrides() {
   local pair name value
+  [[ -r /proc/$$/environ ]] || return 0
   while IFS= read -r -d '' pair; do
     name=${pair%%=*} value=${pair#*=}
     case $name in
@@ -144,7 +145,7 @@ log_overrides() {
     [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
     log "override: $name=$value"
     event override - - "$name=$value"
-  done 2>/dev/null <"/proc/$$/environ" || :
+  done <"/proc/$$/environ"
 }
 
 # Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
