@@ -141,7 +141,7 @@ class _Composer:
             self.say("109", key.line, key.col, "a key is a list or a mapping", "a key is one word")
             return False
         if key.plain and key.value == "<<":
-            self.say("108", key.line, key.col, "merge keys (<<) are not used here", "write the fields out", 2)
+            self.say("112", key.line, key.col, "merge keys (<<) are not used here", "write the fields out", 2)
             return False
         if key.plain and (key.value == "" or scalar(key.value) != (key.value, "")):
             self.say("109", key.line, key.col, f"the key '{key.value}' is not text to every YAML reader", f'write "{key.value}" in quotes', key.width)
@@ -159,13 +159,18 @@ def _syntax(doc: Document, letter: str, text: str, error) -> None:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line, col = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
-    lines = text.split("\n")
-    shown = lines[line - 1] if line <= len(lines) else ""
+    if "nesting" in problem:
+        span = Span(doc.file, line, col)
+        doc.diagnostics.append(Diagnostic(letter + "107", span, f"nested more than {MAX_DEPTH} levels deep", "flatten it; no field needs that"))
+        return
+    lines = doc.lines
+    if line > len(lines) or (line == len(lines) and not lines[-1]):  # the end of the text: show its last line
+        line = max(1, len(lines) - 1)
+        col = len(lines[line - 1]) + 1
+    shown = lines[line - 1]
     hint = ""
-    if "\t" in shown[: len(shown) - len(shown.lstrip())] or (col <= len(shown) and shown[col - 1] == "\t"):
-        hint = "indent with blanks, never with tabs"
-    elif "\u00a0" in shown:
-        hint = "a no-break space stands here: replace it by a blank"
+    if "\uff1a" in shown:
+        hint = "a full-width colon stands here: write ': '"
     elif ": " in shown.partition(": ")[2]:
         hint = "quote a value that holds ': '"
     elif shown.lstrip()[:1] in "@`%*&!|>[{" and shown.strip():

@@ -132,7 +132,7 @@ def load(path: Path, shown: str, letter: str, free: frozenset[str] = frozenset()
     text = _decode(doc, letter, blob)
     if text is None:
         return doc
-    doc.lines = text.splitlines() if "\x85" not in text and "\u2028" not in text else text.split("\n")
+    doc.lines = text.split("\n")
     from .compose import compose
 
     doc.root = compose(doc, letter, text)
@@ -149,7 +149,8 @@ def _fail(doc: Document, code: str, line: int, col: int, message: str, hint: str
     return doc
 
 
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ufffe\uffff\u2028\u2029\u202a-\u202e\u2066-\u2069\u200b-\u200f]")
+# Controls, byte order marks, line separators, direction marks, zero-width characters and blanks that are no blanks.
+_INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\u00ad\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufffe\uffff]")
 
 
 def _decode(doc: Document, letter: str, blob: bytes) -> str | None:
@@ -173,10 +174,13 @@ def _decode(doc: Document, letter: str, blob: bytes) -> str | None:
         at = text.index("\r")
         return _fail(doc, letter + "103", *_place(text, at), "a carriage return: the file has Windows line ends",
                      "save it with LF line ends, e.g. sed -i 's/\\r$//' FILE") and None
-    bad = _CONTROL.search(text)
+    if "\t" in text:
+        return _fail(doc, letter + "113", *_place(text, text.index("\t")), "a tab",
+                     "indent and separate with blanks; inside text write \"\\t\" in double quotes") and None
+    bad = _INVISIBLE.search(text)
     if bad:
         return _fail(doc, letter + "103", *_place(text, bad.start()), f"an invisible character, U+{ord(bad.group()):04X}",
-                     "delete it; it is easily there after copying from a web page or a PDF") and None
+                     "put a blank in its place or delete it; it is easily there after copying from a web page") and None
     return text
 
 

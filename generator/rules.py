@@ -1,26 +1,82 @@
-"""What a schema cannot say: findings P3xx on a profile, J3xx on a job with it. docs/rules.md explains each."""
+"""What a schema cannot say: findings P3xx on a profile, J3xx on a job with it. `codes.py` explains each code.
+
+A rule is a function of a `Case`; it yields findings. The two lists of rules are explicit, and a test switches off each
+rule in turn and sees a case fail.
+"""
 
 from __future__ import annotations
 
-from .bind import choose
-from .diagnostics import Diagnostic, closest
+import datetime
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from .codes import severity
+from .diagnostics import Diagnostic
 from .load import Document
 
 
-def check(profile: Document, job: Document | None, without: tuple[str, ...] = ()) -> list[Diagnostic]:
-    """All findings of the rules."""
-    out = []
-    data = profile.data
-    names = [tier["name"] for tier in data["storage"]["tiers"]]
-    for path in ("data", "durable"):
-        for index, name in enumerate(data["storage"][path]):
-            if name not in names:
-                at = ("storage", path, index)
-                out.append(Diagnostic("P301", profile.span(at), f"'{name}' is not the name of any tier", closest(name, names)))
-    verbs = [action["verb"] for action in data["teardown"]["actions"]]
-    verb = data["teardown"]["meter_stop"]
-    if verb not in verbs:
-        out.append(Diagnostic("P305", profile.span(("teardown", "meter_stop")), f"'{verb}' is not the verb of any teardown action", closest(verb, verbs)))
-    if choose(data, without)[0] is None:
-        out.append(Diagnostic("P303", profile.span(("storage", "data")), "no data tier is left"))
-    return out
+@dataclass
+class Case:
+    """What is checked: a profile, perhaps a job with it, tiers left out, and the day (for the age of facts)."""
+
+    profile: Document
+    job: Document | None = None
+    without: tuple[str, ...] = ()
+    today: datetime.date = field(default_factory=datetime.date.today)
+
+    @property
+    def p(self) -> dict:
+        """The profile's data."""
+        return self.profile.data
+
+    @property
+    def j(self) -> dict:
+        """The job's data."""
+        assert self.job is not None
+        return self.job.data
+
+    def say(self, code: str, path: tuple, message: str, hint: str = "", at_key: bool = False) -> Diagnostic:
+        """A finding at a path of the profile (P) or the job (J)."""
+        doc = self.profile if code[0] == "P" else self.job
+        assert doc is not None
+        return Diagnostic(code, doc.key_span(path) if at_key else doc.span(path), message, hint, severity(code))
+
+
+Rule = Callable[[Case], Iterator[Diagnostic]]
+
+
+def check(profile: Document, job: Document | None, without: tuple[str, ...] = (), today: datetime.date | None = None) -> list[Diagnostic]:
+    """All findings of the rules. The job's own rules run only where the profile has no error."""
+    from .rules_job import JOB_RULES
+    from .rules_profile import PROFILE_RULES
+
+    case = Case(profile, job, without, today or datetime.date.today())
+    found = [one for rule in PROFILE_RULES for one in rule(case)]
+    if job is not None and not any(one.severity == "error" for one in found):
+        found += [one for rule in JOB_RULES for one in rule(case)]
+    return found
+
+
+def walk(value, path: tuple = ()) -> Iterator[tuple[tuple, object]]:
+    """Every scalar with its path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from walk(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from walk(item, (*path, index))
+    else:
+        yield path, value
+
+
+# Variables that a mirror or a secret may not replace.
+RESERVED = frozenset(
+    "PATH HOME SHELL USER LOGNAME PWD OLDPWD IFS ENV BASH_ENV BASHOPTS SHELLOPTS PS4 PROMPT_COMMAND CDPATH LANG TZ TMPDIR UID EUID PPID "
+    "DATA_DIR DURABLE_DIR SCRATCH PROXY_HOOK CRED_FILE DETACH PY RUN CODE_DIR HOST INSTANCE LOCAL_DIR FAKE_ROOT PROG "
+    "RUN_ID PYTHONUNBUFFERED CUDA_VISIBLE_DEVICES".split()
+)
+
+
+def reserved(name: str) -> bool:
+    """True for a variable that the scripts or the shell live by."""
+    return name in RESERVED or name.startswith(("LD_", "DYLD_", "BASH_FUNC_", "CELL_", "LC_", "ACTION_", "EX_", "PYTHON"))

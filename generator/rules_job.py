@@ -1,0 +1,301 @@
+"""The rules on a job, together with the profile that it is compiled for."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from .bind import GB, SAVE_MARGIN_S, Need, budget, choose, grace_s
+from .cells import CELL_NAME, columns, count, rows, split_command, split_name
+from .diagnostics import Diagnostic, Span, closest
+from .rules import Case, Rule, reserved, walk
+from .secrets import named_secret, secret_in
+
+Found = Iterator[Diagnostic]
+MAX_CELLS = 1_000_000
+MAX_SHOWN = 20  # findings of one kind on cells
+
+
+def file_name(case: Case) -> Found:
+    if case.job and not CELL_NAME.match(case.job.name):
+        yield case.say("J323", (), f"'{case.job.name}' is no name for a run", "rename the file")
+
+
+def one_source(case: Case) -> Found:
+    if "matrix" in case.j and "cells" in case.j:
+        yield case.say("J301", ("cells",), "the job has matrix and cells", "keep one of them", True)
+
+
+def same_columns(case: Case) -> Found:
+    cells = case.j.get("cells", [])
+    found = 0
+    for index, cell in enumerate(cells):
+        if cell.keys() != cells[0].keys() and found < MAX_SHOWN:
+            found += 1
+            lacks, more = sorted(cells[0].keys() - cell.keys()), sorted(cell.keys() - cells[0].keys())
+            what = [f"lacks {', '.join(lacks)}"] * bool(lacks) + [f"has {', '.join(more)} besides"] * bool(more)
+            yield case.say("J302", ("cells", index), f"this cell {' and '.join(what)}", "give each cell the same columns")
+
+
+def _sound(case: Case) -> bool:
+    """True where the columns can be trusted: the rules on them need it."""
+    return not any(True for _ in one_source(case)) and not any(True for _ in same_columns(case))
+
+
+def _at(case: Case, path: tuple, offset: int, width: int) -> Span:
+    """A place inside a scalar, where it stands on one line without escapes; else the scalar."""
+    assert case.job is not None
+    span, raw = case.job.span(path), case.job.raw(path)
+    line = case.job.lines[span.line - 1]
+    start = line.find(raw, span.col - 1)
+    return Span(span.file, span.line, start + offset + 1, width) if start >= 0 and "\n" not in raw else span
+
+
+def known_columns(case: Case) -> Found:
+    if not _sound(case):
+        return
+    names = columns(case.j)
+    for path, cut in ((("cell",), split_name), (("command",), split_command)):
+        for offset, kind, word in cut(case.j[path[0]], names)[1]:
+            span = _at(case, path, offset, len(word) + 2)
+            if kind == "unknown":
+                near = closest(word, names)
+                yield Diagnostic("J303", span, f"'{{{word}}}' is not a column", near or f"columns: {', '.join(names) or 'none'}; a brace that is to stay goes into quotes")
+            elif kind == "quoted":
+                yield Diagnostic("J304", span, f"'{{{word}}}' stands inside quotes and stays as it is", "end the quotes before it: the value is quoted by itself", "warning")
+
+
+def smoke_without_columns(case: Case) -> Found:
+    for offset, kind, word in split_command(case.j["smoke"]["command"], [])[1]:
+        if kind == "unknown" and word in columns(case.j):
+            yield Diagnostic("J322", _at(case, ("smoke", "command"), offset, len(word) + 2), f"'{{{word}}}': the smoke trial has no cell", "write a value")
+
+
+def one_line(case: Case) -> Found:
+    for path in (("command",), ("smoke", "command")):
+        text = case.j["command"] if path == ("command",) else case.j["smoke"]["command"]
+        if "\n" in text.strip("\n") or text != text.strip() or not text.strip():
+            if not text.strip():
+                yield case.say("J307", path, "the command is blank", "write what is to run")
+            elif "\n" in text.strip("\n"):
+                yield case.say("J307", path, "the command has a line end in it", "write it on one line, with && between steps, or as command: >-")
+            else:
+                yield case.say("J307", path, "the command has a blank or a line end at its edge", "take it away; a block is written command: >-")
+
+
+def quotes_closed(case: Case) -> Found:
+    for path in (("command",), ("smoke", "command")):
+        text = case.j["command"] if path == ("command",) else case.j["smoke"]["command"]
+        quote = open_quote(text)
+        if quote:
+            yield case.say("J308", path, f"{quote} in the command", "close it")
+
+
+def open_quote(text: str) -> str:
+    """What is left open at a command's end: a quote, or a backslash with nothing after it."""
+    quote, at = "", 0
+    while at < len(text):
+        c = text[at]
+        if c == "\\" and quote != "'":
+            if at + 1 == len(text):
+                return "a backslash at the end"
+            at += 1
+        elif quote:
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote = c
+        elif c == "#" and (at == 0 or text[at - 1] in " ;&|("):
+            return ""
+        at += 1
+    return f"a {quote} is not closed" if quote else ""
+
+
+def columns_used(case: Case) -> Found:
+    if not _sound(case):
+        return
+    names = columns(case.j)
+    parts, _ = split_command(case.j["command"], names)
+    used = {part for part in parts if isinstance(part, int)}
+    key = "matrix" if "matrix" in case.j else "cells"
+    for index, name in enumerate(names):
+        if index not in used and "CELL_" not in case.j["command"].replace("CELL_DIR", ""):
+            at = (key, name) if key == "matrix" else (key, 0, name)
+            yield case.say("J309", at, f"'{name}' is not in the command, so its values make no difference", f"write {{{name}}} where it belongs", True)
+
+
+def few_enough(case: Case) -> Found:
+    if count(case.j) > MAX_CELLS:
+        yield case.say("J321", ("matrix" if "matrix" in case.j else "cells",), f"{count(case.j)} cells, the limit is {MAX_CELLS}", "split the job", True)
+
+
+def cell_names(case: Case) -> Found:
+    """Every name fits and stands alone, also after case folding and normalisation."""
+    if count(case.j) > MAX_CELLS or not _sound(case):
+        return
+    names = columns(case.j)
+    parts, troubles = split_name(case.j["cell"], names)
+    if troubles:
+        return
+    seen: dict[str, int] = {}
+    found = 0
+    for number, row in enumerate(rows(case.j)):
+        name = "".join(part if isinstance(part, str) else row[part] for part in parts)
+        if not CELL_NAME.match(name):
+            found += 1
+            yield case.say("J305", _place(case, number, name, parts, row), f"cell {number + 1} would be named '{name}': {_name_trouble(name)}",
+                           "change `cell` or the value: A-Z a-z 0-9 . _ = , + @ -")
+        elif not name.isascii() or seen.setdefault(name.lower(), number) != number:
+            first = seen[unicodedata.normalize("NFC", name).casefold()]
+            found += 1
+            yield case.say("J306", ("cell",), f"cells {first + 1} and {number + 1} would both be named '{name}'"
+                           + ("" if _name_of(case, first, parts) == name else f" ('{_name_of(case, first, parts)}' differs in upper and lower case only)"),
+                           "put every column into `cell`")
+        if found >= MAX_SHOWN:
+            return
+
+
+def _name_of(case: Case, number: int, parts: list) -> str:
+    row = next(row for at, row in enumerate(rows(case.j)) if at == number)
+    return "".join(part if isinstance(part, str) else row[part] for part in parts)
+
+
+def _place(case: Case, number: int, name: str, parts: list, row: tuple) -> tuple:
+    """The value that spoils a name, else the pattern."""
+    names = columns(case.j)
+    for part in parts:
+        if isinstance(part, int) and re.search(r"[^A-Za-z0-9._=,+@-]", row[part]):
+            column = names[part]
+            return ("matrix", column, case.j["matrix"][column].index(row[part])) if "matrix" in case.j else ("cells", number, column)
+    return ("cell",)
+
+
+def _name_trouble(name: str) -> str:
+    if not name:
+        return "it is empty"
+    bad = re.search(r"[^A-Za-z0-9._=,+@-]", name)
+    if bad:
+        return f"it holds {bad.group()!r}" if bad.group().isprintable() else f"it holds U+{ord(bad.group()):04X}"
+    if len(name) > 128:
+        return f"it has {len(name)} characters, at most 128 are allowed"
+    return f"it begins with '{name[0]}'"
+
+
+def _budget(case: Case) -> dict:
+    data, durable = choose(case.p, case.without)
+    assert data is not None
+    return budget(case.p, case.j, data, durable)
+
+
+def _sum(need: Need) -> str:
+    return f"{need.per_cell_bytes / GB:g} GB x {need.cells} cells + {need.buffer_bytes / GB:g} GB = {need.total_bytes / GB:g} GB"
+
+
+def room(case: Case) -> Found:
+    total = _budget(case)
+    data, durable = total["data"], total["durable"]
+    if data.cap_bytes is not None and data.total_bytes > data.cap_bytes:
+        yield case.say("J310", ("needs", "disk_gb"), f"{_sum(data)}, and tier '{data.tier}' has {data.cap_bytes / GB:g} GB", "fewer cells in one job, or smaller checkpoints")
+    for need in [data] if total["same_tier"] or durable is None else [data, durable]:
+        if need.cap_files is not None and need.total_files > need.cap_files:
+            yield case.say("J311", ("needs", "files") if "files" in case.j["needs"] else ("needs",),
+                           f"{total['files_per_cell']} files x {need.cells} cells = {need.total_files}, and tier '{need.tier}' has room for {need.cap_files}",
+                           "fewer files in one cell (tar them), or fewer cells in one job")
+    if durable and durable.cap_bytes is not None:
+        both = data.total_bytes + durable.total_bytes
+        if not total["same_tier"] and durable.total_bytes > durable.cap_bytes:
+            yield case.say("J312", ("needs", "disk_gb"), f"{_sum(durable)}, and tier '{durable.tier}' has {durable.cap_bytes / GB:g} GB", "pull between two jobs, or a larger tier")
+        elif total["same_tier"] and data.total_bytes <= durable.cap_bytes < both:
+            yield case.say("J313", ("needs", "disk_gb"), f"cells and results may take {both / GB:g} GB together, and tier '{durable.tier}' has {durable.cap_bytes / GB:g} GB",
+                           "prune what need not stay: artifacts.prune")
+
+
+def grace(case: Case) -> Found:
+    ours = case.j["save_s"] + SAVE_MARGIN_S
+    if grace_s(case.p, case.j) < ours:
+        yield case.say("J314", ("save_s",), f"a save may take {ours} s with its margin, and the platform kills after {case.p['interruption']['grace_s']} s",
+                       "save often enough that the last checkpoint may be lost")
+
+
+def limits(case: Case) -> Found:
+    given, save = case.j.get("limits", {}), case.j["save_s"]
+    work = case.j["needs"]["minutes"] * 60
+    if given.get("wall_s") and given["wall_s"] < work:
+        yield case.say("J315", ("limits", "wall_s"), f"{given['wall_s']} s is less than the expected {work:g} s of a cell", f"write at least {round(work * 2)}, twice the time, or 0")
+    if given.get("stall_s") and given["stall_s"] < save + SAVE_MARGIN_S:
+        yield case.say("J315", ("limits", "stall_s"), f"{given['stall_s']} s without a sign of life is less than a save with its margin, {save + SAVE_MARGIN_S} s",
+                       f"write at least {save + SAVE_MARGIN_S}, better several times that")
+    if case.j["smoke"]["timeout_s"] <= save:
+        yield case.say("J315", ("smoke", "timeout_s"), f"the smoke trial is stopped after {case.j['smoke']['timeout_s']} s, and one save takes {save} s", "write more")
+
+
+def prune_spares(case: Case) -> Found:
+    required = case.j["artifacts"]["required"]
+    for index, pattern in enumerate(case.j["artifacts"].get("prune", [])):
+        for path in required:
+            parents = [path[:at] for at, c in enumerate(path) if c == "/"] + [path]
+            inside = pattern.rstrip("/").startswith(path.rstrip("/") + "/")
+            if inside or any(fnmatch.fnmatchcase(each, pattern.rstrip("/")) for each in parents):
+                yield case.say("J316", ("artifacts", "prune", index), f"'{pattern}' takes the required '{path}' too", "prune only what is not a result")
+                break
+
+
+def required_apart(case: Case) -> Found:
+    required = case.j["artifacts"]["required"]
+    for index, path in enumerate(required):
+        outer = next((other for other in required if path != other and path.startswith(other.rstrip("/") + "/")), None)
+        if outer:
+            yield case.say("J317", ("artifacts", "required", index), f"'{path}' lies inside '{outer}'", "name the folder or its files, not both")
+
+
+def no_secret(case: Case) -> Found:
+    for path, value in walk({key: value for key, value in case.j.items() if key != "cells"}):
+        if isinstance(value, str):
+            name = next((part for part in reversed(path) if isinstance(part, str)), "")
+            kind = secret_in(value) or ("the value of a secret" if named_secret(name, value) else "")
+            if kind:
+                yield case.say("J318", path, f"this looks like {kind}", "take it out, make it void where it came from, and name its variable under `secrets`")
+    yield from _secret_cells(case)
+
+
+def _secret_cells(case: Case) -> Found:
+    """The cells one by one, each different value once."""
+    seen: set[str] = set()
+    for index, cell in enumerate(case.j.get("cells", [])):
+        for name, value in cell.items():
+            if value in seen:
+                continue
+            if len(value) >= 8:
+                seen.add(value)
+                if secret_in(value) or named_secret(name, value):
+                    yield case.say("J318", ("cells", index, name), "this looks like a secret", "name its variable under `secrets`")
+
+
+def secrets_reach(case: Case) -> Found:
+    if case.j.get("secrets") and not case.p["overrides"]["CRED_FILE"]:
+        yield case.say("J319", ("secrets",), f"{case.profile.name} has no CRED_FILE, so {', '.join(case.j['secrets'])} will not be set there", "see its runbook for how secrets come in", True)
+    for index, name in enumerate(case.j.get("secrets", [])):
+        if reserved(name):
+            yield case.say("J320", ("secrets", index), f"{name} is a variable that the scripts live by", "give the secret a name of its own")
+
+
+def texts_clean(case: Case) -> Found:
+    for path, value in walk({key: value for key, value in case.j.items() if key != "cells"}):
+        if isinstance(value, str):
+            control = re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", value)
+            if control or ("\n" in value and path[-1] != "command"):
+                what = f"U+{ord(control.group()):04X}" if control else "a line end"
+                yield case.say("J324", path, f"{what} is in this text", "one line of visible characters")
+    pattern = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+    for index, cell in enumerate(case.j.get("cells", [])):
+        for name, value in cell.items():
+            if not value.isprintable() and pattern.search(value):
+                yield case.say("J324", ("cells", index, name), "a control character is in this value", "one line of visible characters")
+                return
+
+
+JOB_RULES: list[Rule] = [
+    file_name, one_source, same_columns, known_columns, smoke_without_columns, one_line, quotes_closed, columns_used, few_enough, cell_names,
+    room, grace, limits, prune_spares, required_apart, no_secret, secrets_reach, texts_clean,
+]
