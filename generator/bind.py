@@ -272,10 +272,10 @@ def _box(b: Bindings) -> list[Bound]:
 
 
 def power_off(profile: dict) -> tuple[list[str], tuple | None]:
-    """Words that switch the box off from inside, where the profile says that this stops the meter."""
+    """Words that switch the box off from inside, where the profile says that this stops the meter and can be undone."""
     for index, action in enumerate(profile["teardown"]["actions"]):
         command = action.get("command", [])
-        if action.get("where") == "box" and action["stops_meter"] and command and not any("{instance}" in word for word in command):
+        if action.get("where") == "box" and action["stops_meter"] and action["reversible"] and command and not any("{instance}" in word for word in command):
             return command, ("teardown", "actions", index, "command")
     return [], None
 

@@ -39,7 +39,7 @@ PROFILE = {
     "P307": ("error", "durable tier does not outlive the meter stop", "A tier under `storage.durable` survives the matrix column that the meter-stop verb is like. "
              "Else the results are gone the moment the bill stops. Where nothing survives, say pull-only: `durable: []` and `DURABLE_DIR: ''`."),
     "P308": ("error", "pull-only said by halves", "`DURABLE_DIR` is empty exactly where `storage.durable` is."),
-    "P309": ("error", "checkpoints die with the daemon", "What the detached run does not outlive, the data tier must: else a restart takes the run and its checkpoints together."),
+    "P309": ("error", "checkpoints die with the daemon", "What the detached run does not outlive, the data tier must: else a restart takes the run and its checkpoints together. A warning where no other tier would do better."),
     "P310": ("error", "folder off its tier", "`DATA_DIR` and `DURABLE_DIR` lie on the path of the first tier of their list."),
     "P311": ("error", "unsafe path", "A path is absolute or begins with `~/` or `$NAME`, is not `/` or the home folder, holds no `.` or `..`, no `//`, no quote, backslash or "
              "control character, and `$NAME` only as a whole component."),
@@ -96,7 +96,7 @@ JOB = {
 TABLE: dict[str, tuple[str, str, str]] = {
     **{letter + number: row for letter in "PJ" for number, row in BOTH.items()}, **PROFILE, **JOB,
 }
-del TABLE["P111"]  # only a job has cells
+del TABLE["P111"], TABLE["J204"]  # only a job has cells; no field of a job has a fixed set of values
 
 
 def severity(code: str) -> str:

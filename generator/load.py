@@ -56,12 +56,13 @@ class Document:
 
     def span(self, path: tuple) -> Span:
         """Where the value at `path` stands; where it is missing, its nearest parent."""
-        while path:
+        while True:
             node = self.node(path)
             if node is not None:
                 return Span(self.file, node.line, node.col, node.width)
+            if not path:
+                return Span(self.file, 1, 1, 1)
             path = path[:-1]
-        return Span(self.file, 1, 1, 1)
 
     def key_span(self, path: tuple) -> Span:
         """Where the key of `path` stands; an item of a list has no key, then its value."""

@@ -35,11 +35,11 @@ class Case:
         assert self.job is not None
         return self.job.data
 
-    def say(self, code: str, path: tuple, message: str, hint: str = "", at_key: bool = False) -> Diagnostic:
-        """A finding at a path of the profile (P) or the job (J)."""
+    def say(self, code: str, path: tuple, message: str, hint: str = "", at_key: bool = False, mild: bool = False) -> Diagnostic:
+        """A finding at a path of the profile (P) or the job (J); `mild` makes a warning of what is an error else."""
         doc = self.profile if code[0] == "P" else self.job
         assert doc is not None
-        return Diagnostic(code, doc.key_span(path) if at_key else doc.span(path), message, hint, severity(code))
+        return Diagnostic(code, doc.key_span(path) if at_key else doc.span(path), message, hint, "warning" if mild else severity(code))
 
 
 Rule = Callable[[Case], Iterator[Diagnostic]]

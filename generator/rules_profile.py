@@ -124,9 +124,12 @@ def outlives_daemon(case: Case) -> Found:
     for event in ("ssh_drop", "restart"):
         if not case.p["daemon"]["survives"][event] and not data["survives"][event]:
             index = case.p["storage"]["tiers"].index(data)
+            ours = set(case.p["storage"]["data"] + case.p["storage"]["durable"]) - set(case.without)
+            better = [tier["name"] for tier in case.p["storage"]["tiers"] if tier["name"] in ours and tier["survives"][event]]
             yield case.say("P309", ("storage", "tiers", index, "survives", event),
                            f"neither the detached run nor its data tier '{data['name']}' outlives {event}: the checkpoints go with the run",
-                           "put a tier first under storage.data that survives it")
+                           f"put one first under storage.data that survives it: {', '.join(better)}" if better else "no tier here does better: expect to begin anew",
+                           mild=not better)
 
 
 def on_their_tiers(case: Case) -> Found:
