@@ -99,7 +99,10 @@ def grace_s(profile: dict, job: dict) -> int:
     """Seconds between our signal and the kill: save_s + 10, or the platform's own number where that is shorter."""
     ours = job["save_s"] + SAVE_MARGIN_S
     theirs = profile["interruption"]["grace_s"]
-    return ours if theirs is None else min(ours, theirs)
+    # Without a signal there is no time to share: the number then only tells that the platform kills at once.
+    if theirs is None or profile["interruption"]["signal"] == "none":
+        return ours
+    return min(ours, theirs)
 
 
 def bind(profile_doc: Document, job_doc: Document, without: tuple[str, ...] = ()) -> Bindings:
