@@ -302,7 +302,7 @@ def action_fields(b: Bindings, action: dict) -> tuple[dict[str, str], dict[str, 
     if like in ("stop", "destroy"):
         survives = [tier["name"] for tier in b.tiers if tier["survives"][like]]
     else:
-        survives = [tier["name"] for tier in b.tiers if like == "none" or tier["name"] not in durable]
+        survives = [tier["name"] for tier in b.tiers if like == "none" or tier["name"] not in action.get("deletes", durable)]
     lost = [tier["name"] for tier in b.tiers if tier["name"] not in survives]
     where = action.get("where", "laptop" if "command" in action else "console")
     days = action["retention_days"]
