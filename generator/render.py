@@ -23,6 +23,7 @@ Every `{{ … }}` needs a filter of quote.py (q, comment, md, code, json, py); p
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -55,18 +56,17 @@ def scripts(kind: str) -> dict[str, tuple[str, ...]]:
     return {"box": BOX, "local": LOCAL if kind in SSH_KINDS else LOCAL_NO_SSH}
 
 
-def render(b: Bindings) -> tuple[dict[str, Output], list[str]]:
-    """All files by relative path, and the templates that are missing."""
+def render(b: Bindings) -> dict[str, Output]:
+    """All files by relative path."""
     out: dict[str, Output] = {}
-    missing = []
     wanted = [(f"{folder}/{name}", f"{folder}/{name}.j2") for folder, names in scripts(b["KIND"].value).items() for name in names]
     for target, template in [("RUNBOOK.md", "runbook/RUNBOOK.md.j2"), *wanted]:
         if not (TEMPLATES / template).exists():
-            missing.append(template)
+            print(f"gpu-runbook: warning: there is no templates/{template} yet", file=sys.stderr)
             continue
         out[target] = Output(_render_one(b, target, template).encode(), target.endswith((".sh", ".py")))
     out["box/queue.tsv"] = Output(cells_module.queue_tsv(b.job))
-    return out, missing
+    return out
 
 
 def _render_one(b: Bindings, target: str, template: str) -> str:

@@ -33,12 +33,45 @@ def validate(doc: Document, letter: str) -> list[Diagnostic]:
     """All findings of the schema on a loaded document."""
     data = doc.data
     found: list[Diagnostic] = []
+    unfilled = _unfilled(doc, letter)
+    if unfilled:
+        return unfilled
     if letter == "J" and isinstance(data, dict) and isinstance(data.get("cells"), list) and len(data["cells"]) > 200:
         found += _many_cells(doc, data["cells"])
         data = {**data, "cells": data["cells"][:1]}
     for error in _flat(_validator(letter).iter_errors(data)):
         found += _finding(doc, letter, error)
     return found
+
+
+def _unfilled(doc: Document, letter: str) -> list[Diagnostic]:
+    """Fields that still hold the ??? of a new file, each with what it means. Nothing else is said before they are filled."""
+    if not any("???" in line for line in doc.lines):
+        return []
+    found, stack = [], [((), doc.data)]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, dict):
+            stack += [((*path, key), item) for key, item in value.items()]
+        elif isinstance(value, list):
+            stack += [((*path, index), item) for index, item in enumerate(value)]
+        elif value == "???":
+            found.append(_say(doc, letter + "207", path, f"{dotted(path)} is not filled in yet", _meaning(letter, path)))
+    return found
+
+
+def _meaning(letter: str, path: tuple) -> str:
+    """The description of a field and an example, found by walking the schema along a path."""
+    schema, parent = schema_of(letter), {}
+    for part in path:
+        parent = schema
+        schema = schema.get("items", {}) if isinstance(part, int) else schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
+        base = _resolve(letter, schema)
+        schema = {**base, **{key: value for key, value in schema.items() if key != "$ref"}} if schema is not base else schema
+    text = schema.get("description") or parent.get("description", "")
+    options = "one of: " + ", ".join(map(str, schema["enum"])) if "enum" in schema else ""
+    example = f"e.g. {json.dumps(schema['examples'][0], ensure_ascii=False)}" if schema.get("examples") and not options else ""
+    return "; ".join(part for part in (text.rstrip("."), options or example) if part)
 
 
 def _many_cells(doc: Document, cells: list) -> list[Diagnostic]:

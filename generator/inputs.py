@@ -1,0 +1,83 @@
+"""From words of the command line to checked inputs: names, paths, findings, bindings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .bind import Bindings
+from .diagnostics import Report, closest
+from .load import Document, load
+
+ROOT = Path(__file__).resolve().parent.parent
+FREE = frozenset({"matrix", "cells"})  # of a job: values are text as written
+DEFAULT_JOB = "demo"
+
+
+class Usage(Exception):
+    """A wrong call; the message says what to type instead."""
+
+
+def known(folder: str) -> list[str]:
+    """The names in profiles/ or jobs/."""
+    return sorted(each.stem for each in (ROOT / folder).glob("*.yaml"))
+
+
+def locate(word: str, folder: str) -> tuple[Path, str]:
+    """The file of a name or path, and how it is shown: relative to the project, else its own name."""
+    path = Path(word)
+    if path.suffix not in (".yaml", ".yml") and len(path.parts) <= 1:
+        path = ROOT / folder / f"{word}.yaml"
+        if not path.is_file():
+            raise Usage(f"there is no {folder}/{word}.yaml; " + (closest(word, known(folder)) or "there are: " + (", ".join(known(folder)) or "none")))
+    elif not path.exists():
+        raise Usage(f"there is no file {word}")
+    elif path.is_dir():
+        raise Usage(f"{word} is a folder; name a file or one of: {', '.join(known(folder))}")
+    full = path.resolve()
+    return path, full.relative_to(ROOT).as_posix() if full.is_relative_to(ROOT) else path.name
+
+
+def read(word: str, folder: str, report: Report) -> Document:
+    """Load and validate one profile or job."""
+    letter = "P" if folder == "profiles" else "J"
+    path, shown = locate(word, folder)
+    doc = load(path, shown, letter, FREE if letter == "J" else frozenset())
+    report.add(doc.diagnostics)
+    report.lines[shown] = doc.lines
+    if not any(one.severity == "error" for one in doc.diagnostics):
+        from .validate import validate
+
+        report.add(validate(doc, letter))
+    return doc
+
+
+def without_of(words: list[str]) -> tuple[str, ...]:
+    """--without, each tier once, in the order given; a comma separates too."""
+    return tuple(dict.fromkeys(name for word in words for name in word.split(",") if name))
+
+
+def inputs(profile: str, job: str, without: tuple[str, ...], report: Report) -> Bindings | None:
+    """Load, validate, rules; the bindings, or None where there is an error. All findings go to the report."""
+    p = read(profile, "profiles", report)
+    j = read(job, "jobs", report)
+    if report.failed:
+        return None
+    from .rules import check
+
+    report.add(check(p, j, without))
+    if report.failed:
+        return None
+    from .bind import bind
+
+    return bind(p, j, without)
+
+
+def default_out(profile: str, job: str, without: tuple[str, ...]) -> Path:
+    """out/<profile>[.<job>][.no-<tier>]…"""
+    return ROOT / "out" / ".".join([profile, *([] if job == DEFAULT_JOB else [job]), *(f"no-{name}" for name in without)])
+
+
+def shown_path(path: Path) -> str:
+    """A path for messages: relative to the project where it lies in it."""
+    full = path.resolve()
+    return full.relative_to(ROOT).as_posix() if full.is_relative_to(ROOT) else str(path)
