@@ -8,6 +8,7 @@ Leaves best.pth and best_metrics.json in --out; deletes nothing.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import signal
@@ -36,13 +37,21 @@ def leave_if_stopped(epoch: int) -> None:
         sys.exit(128 + stopped_by)
 
 
-def replace(path: Path, write) -> None:
-    """Let `write(temporary path)` make the file, flush it, then put it in place: never half a file under its name."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    write(temporary)
-    with open(temporary, "rb") as file:
+def replace(path: Path, data: bytes) -> None:
+    """Write a temporary file, flush it, then put it in place: never half a file under its name."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def packed(value: dict) -> bytes:
+    """`torch.save` into memory: in a file, the archive would hold the temporary file's name."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
 
 
 def load_data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -127,10 +136,10 @@ def main() -> None:
         row = {"epoch": epoch + 1, "val_loss": loss, "val_accuracy": accuracy, **settings}
         if accuracy > best:
             best = accuracy
-            replace(given.out / "best.pth", lambda path: torch.save({"model": model.state_dict(), "epoch": epoch + 1}, path))
-            replace(given.out / "best_metrics.json", lambda path: path.write_text(json.dumps(row, indent=2) + "\n"))
+            replace(given.out / "best.pth", packed({"model": model.state_dict(), "epoch": epoch + 1}))
+            replace(given.out / "best_metrics.json", (json.dumps(row, indent=2) + "\n").encode())
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1, "best": best, "settings": settings}
-        replace(given.out / "latest.pth", lambda path: torch.save(state, path))
+        replace(given.out / "latest.pth", packed(state))
         if not given.no_log:
             with open(given.out / "log.jsonl", "a", encoding="utf-8") as log:
                 log.write(json.dumps(row) + "\n")
