@@ -26,8 +26,8 @@ BOTH = {
     "203": ("error", "wrong type", "Text where a number is wanted or the reverse. Text that looks like a number is quoted: `cuda: \"12.10\"`."),
     "204": ("error", "not one of the values", "The field has a fixed set of values."),
     "205": ("error", "does not fit the pattern", "Names, paths, months and the like have a form."),
-    "207": ("error", "not filled in yet", "A new file holds `???` where a value is wanted. Nothing else is said before all of them are filled."),
     "206": ("error", "out of range", "Too small, too large, too long, too many, twice."),
+    "207": ("error", "not filled in yet", "A new file holds `???` where a value is wanted. Nothing else is said before all of them are filled."),
 }
 
 PROFILE = {

@@ -66,13 +66,13 @@ def md(value) -> Safe:
 
 
 def code(value) -> Safe:
-    """A Markdown code span. With a bar, a backtick or a line end in it: HTML, which is right in a table too."""
-    text = str(value)
-    if text and not re.search(r"[`|\n\r\\]", text) and text == text.strip():
+    """A Markdown code span. With a bar, a backtick or a backslash in it: HTML, which is right in a table too."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
+    if text and not re.search(r"[`|\\]", text) and text == text.strip():
         return Safe(f"`{text}`")
     html = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("|", "&#124;").replace("`", "&#96;")
     html = re.sub(r"([\\*_\[\]~])", lambda m: f"&#{ord(m[1])};", html)
-    return Safe("<code>" + " ".join(html.splitlines()) + "</code>")
+    return Safe("<code>" + html + "</code>")
 
 
 def to_json(value) -> Safe:
