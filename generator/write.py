@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,8 +73,11 @@ def write(target: Path, b: Bindings, files: dict[str, Output], force: bool = Fal
 
 
 def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: bool) -> Written:
+    _sweep(target)
     known = _recorded(target / "SOURCES.json")
     half = _recorded(target / NEXT)
+    if not force and not known and not half and any(target.iterdir()):
+        raise Refused(f"{target}: the folder is not empty and was not made by this compiler; nothing was written; name another, or use --force")
     stale = sorted((set(known) | set(half)) - set(files))
     if not force:
         _refuse_edited(target, files, stale, known, half)
@@ -95,6 +99,13 @@ def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: 
             parent.rmdir()
     os.replace(target / NEXT, old)
     return done
+
+
+def _sweep(target: Path) -> None:
+    """Remove temporary files of a run that was killed; the lock says that nobody writes now."""
+    for place in [*target.glob(".*.tmp"), *target.glob("*/.*.tmp")]:
+        if re.fullmatch(r"\..+\.[0-9]+\.tmp", place.name):
+            place.unlink()
 
 
 def _recorded(path: Path) -> dict[str, str]:

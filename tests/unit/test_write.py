@@ -1,0 +1,177 @@
+"""Writing: all or nothing, only what differs, nothing that was edited, safe to kill and to run twice. S21, case 14."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import FIXTURES, ROOT
+from generator.bind import bind
+from generator.inputs import FREE
+from generator.load import load
+from generator.render import Output
+from generator.write import NEXT, Refused, digest, write
+
+
+@pytest.fixture
+def b():
+    return bind(load(FIXTURES / "rental.yaml", "rental.yaml", "P"), load(FIXTURES / "sweep.yaml", "sweep.yaml", "J", FREE))
+
+
+OLD = {"RUNBOOK.md": Output(b"old\n"), "box/a.sh": Output(b"#!a\n", True), "box/gone.sh": Output(b"gone\n", True), "x/only.txt": Output(b"x\n")}
+NEW = {"RUNBOOK.md": Output(b"new\n"), "box/a.sh": Output(b"#!a\n", True), "box/b.sh": Output(b"#!b\n", True), "local/c.py": Output(b"c\n", True)}
+
+
+def tree(target: Path) -> dict[str, bytes]:
+    return {path.relative_to(target).as_posix(): path.read_bytes() for path in sorted(target.rglob("*")) if path.is_file()}
+
+
+def test_what_is_written_is_recorded(tmp_path, b):
+    write(tmp_path / "o", b, NEW)
+    there = tree(tmp_path / "o")
+    record = json.loads(there.pop("SOURCES.json"))
+    assert there == {path: output.data for path, output in NEW.items()}
+    assert {one["path"]: one["sha256"] for one in record["files"]} == {path: digest(data) for path, data in there.items()}
+    assert record["profile"] == {"file": "rental.yaml", "sha256": b.profile_doc.digest} and str(tmp_path) not in json.dumps(record)
+    for path, output in NEW.items():
+        assert (tmp_path / "o" / path).stat().st_mode & 0o777 == (0o755 if output.executable else 0o644)
+
+
+def test_the_second_time_nothing_is_touched(tmp_path, b):
+    write(tmp_path, b, NEW)
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}
+    done = write(tmp_path, b, NEW)
+    assert (done.made, done.removed, done.same) == ([], [], 4)
+    assert before == {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}
+
+
+def test_only_what_differs_and_what_nobody_makes_any_more_goes(tmp_path, b):
+    write(tmp_path, b, OLD)
+    kept = (tmp_path / "box/a.sh").stat().st_ino
+    done = write(tmp_path, b, NEW)
+    assert done.made == ["RUNBOOK.md", "box/b.sh", "local/c.py"] and done.removed == ["box/gone.sh", "x/only.txt"]
+    assert (tmp_path / "box/a.sh").stat().st_ino == kept and not (tmp_path / "x").exists()
+
+
+def test_a_running_script_keeps_its_text(tmp_path, b):
+    """S63: a file is replaced by rename, so whoever has it open reads the old one to its end."""
+    write(tmp_path, b, OLD)
+    with open(tmp_path / "RUNBOOK.md", "rb") as open_file:
+        write(tmp_path, b, NEW)
+        assert open_file.read() == b"old\n"
+    assert (tmp_path / "RUNBOOK.md").read_bytes() == b"new\n"
+
+
+@pytest.mark.parametrize("path", ["RUNBOOK.md", "box/gone.sh"])
+def test_a_file_edited_by_hand_is_refused_and_nothing_changes(tmp_path, b, path):
+    write(tmp_path, b, OLD)
+    (tmp_path / path).write_bytes(b"mine\n")
+    before = tree(tmp_path)
+    with pytest.raises(Refused, match="edited by hand"):
+        write(tmp_path, b, NEW)
+    assert tree(tmp_path) == before
+    write(tmp_path, b, NEW, force=True)
+    assert (tmp_path / "RUNBOOK.md").read_bytes() == b"new\n" and not (tmp_path / "box/gone.sh").exists()
+
+
+def test_a_mode_changed_by_hand_is_put_right(tmp_path, b):
+    write(tmp_path, b, NEW)
+    (tmp_path / "box/a.sh").chmod(0o644)
+    assert write(tmp_path, b, NEW).made == ["box/a.sh"]
+    assert os.access(tmp_path / "box/a.sh", os.X_OK)
+
+
+def test_a_foreign_file_and_a_foreign_folder_are_refused(tmp_path, b):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(Refused, match="not empty"):
+        write(tmp_path, b, NEW)
+    write(tmp_path / "o", b, OLD)
+    (tmp_path / "o/local").mkdir()
+    (tmp_path / "o/local/c.py").symlink_to("/etc/passwd")
+    with pytest.raises(Refused, match="not made by"):
+        write(tmp_path / "o", b, NEW)
+    assert tree(tmp_path / "o")["RUNBOOK.md"] == b"old\n"
+
+
+def test_a_recorded_path_outside_is_never_removed(tmp_path, b):
+    """A SOURCES.json from elsewhere cannot make the compiler delete what lies outside."""
+    write(tmp_path / "o", b, OLD)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"v")
+    record = json.loads((tmp_path / "o/SOURCES.json").read_text())
+    record["files"] += [{"path": path, "sha256": digest(b"v"), "mode": "0644"} for path in ("../victim", str(victim))]
+    (tmp_path / "o/SOURCES.json").write_text(json.dumps(record))
+    write(tmp_path / "o", b, NEW)
+    assert victim.read_bytes() == b"v"
+
+
+CRASH = """
+import os, sys
+sys.path[:0] = [{root!r}, {tests!r}]
+from pathlib import Path
+import generator.write as w
+from test_write import NEW, OLD
+from generator.bind import bind
+from generator.inputs import FREE
+from generator.load import load
+from conftest import FIXTURES
+b = bind(load(FIXTURES / "rental.yaml", "rental.yaml", "P"), load(FIXTURES / "sweep.yaml", "sweep.yaml", "J", FREE))
+left = int(sys.argv[2])
+def dying(real):
+    def call(*arguments, **words):
+        global left
+        left -= 1
+        if left == 0:
+            os._exit(9)
+        return real(*arguments, **words)
+    return call
+for name in ("replace", "rmdir", "unlink", "fchmod", "mkdir"):
+    setattr(os, name, dying(getattr(os, name)))
+w.write(Path(sys.argv[1]), b, NEW)
+"""
+
+
+def test_killed_at_any_point_the_next_run_finishes(tmp_path, b):
+    """Each file is whole at every moment, and the next run makes the folder what a single run makes it."""
+    fresh = tmp_path / "fresh"
+    write(fresh, b, NEW)
+    script = CRASH.format(root=str(ROOT), tests=str(ROOT / "tests/unit"))
+    for step in range(1, 40):
+        target = tmp_path / f"o{step}"
+        write(target, b, OLD)
+        code = subprocess.run([sys.executable, "-c", script, str(target), str(step)], check=False).returncode
+        whole = {*[output.data for output in OLD.values()], *[output.data for output in NEW.values()]}
+        for path, data in tree(target).items():
+            if not path.split("/")[-1].startswith(".") and path != "SOURCES.json":
+                assert data in whole, (step, path)
+        write(target, b, NEW)
+        assert tree(target) == tree(fresh), step
+        if code == 0:
+            break
+    assert code == 0 and step > 8
+
+
+def test_two_at_once_leave_one_whole_result(tmp_path, b):
+    """Two compiles into one folder: the lock lets them go one after the other."""
+    target = tmp_path / "o"
+    words = [sys.executable, "-c", CRASH.format(root=str(ROOT), tests=str(ROOT / "tests/unit")), str(target), "-1"]
+    runs = [subprocess.Popen(words) for _ in range(4)]
+    assert [run.wait(60) for run in runs] == [0, 0, 0, 0]
+    write(tmp_path / "fresh", b, NEW)
+    assert tree(target) == tree(tmp_path / "fresh") and not (target / NEXT).exists()
+
+
+def test_a_full_disk_is_said_and_nothing_is_half(tmp_path, b, monkeypatch):
+    """A write that fails leaves the old file and the old record."""
+    write(tmp_path, b, OLD)
+    before = tree(tmp_path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fchmod", full)
+    with pytest.raises(OSError):
+        write(tmp_path, b, NEW)
+    assert tree(tmp_path) == before
