@@ -1,0 +1,275 @@
+# lib/bundle.bash: a cell's results on their way into the bundle: listed, copied, read back, committed.
+# needs: exit log path file record hash hashes room run
+# reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF REQUIRED
+#
+# Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
+# on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
+# and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+
+# Is this the name of a file that some transfer or writer left half done?
+is_leftover() { # <path below the cell>
+  local base=${1##*/} tail
+  case $1 in
+    .~tmp~/* | */.~tmp~/* | .rsync-partial/* | */.rsync-partial/* | .partial/* | */.partial/*) return 0 ;;
+  esac
+  case $base in
+    *.tmp | *.temp | *.part | *.partial | *.crdownload | .nfs* | .fuse_hidden* | *.sw[op]) return 0 ;;
+    .?*.??????)
+      # rsync's temporary name: six random characters, of which one at least is no small letter.
+      tail=${base##*.}
+      [[ $tail =~ ^[A-Za-z0-9]{6}$ && $tail =~ [A-Z0-9] ]] && return 0
+      ;;
+  esac
+  return 1
+}
+
+# Files below a required folder, links followed, into LIST_PATHS; what is not a result is named and left out.
+list_folder() { # <cell folder> <item>
+  local dir=$1 item=$2 path ended=0 found=0
+  while IFS= read -r -d '' path; do
+    path=${path#"$dir"/}
+    path=${path#./}
+    if [[ $path == '== end' ]]; then
+      ended=1
+    elif [[ -L $dir/$path && ! -e $dir/$path ]]; then
+      log "$dir/$path is a link that leads nowhere"
+      return "$EX_COPY"
+    elif is_leftover "$path"; then
+      log "left out: $path (its name says that it is unfinished)"
+    elif [[ ! -f $dir/$path ]]; then
+      # Never opened: reading a fifo would wait for ever.
+      log "left out: $path (a socket, fifo or device)"
+    else
+      LIST_PATHS+=("$path")
+      found=1
+    fi
+  done < <(find -L "$dir/$item" ! -type d -print0 2>/dev/null && printf '== end\0')
+  ((ended)) || { log "$dir/$item cannot be read whole: a folder without rights, or a link that leads into itself" && return "$EX_COPY"; }
+  ((found)) || { log "$dir/$item holds no file" && return "$EX_COPY"; }
+}
+
+# All result files of a cell, as paths below its folder, in C order without repeats: LIST_PATHS.
+list_paths() { # <cell folder>    returns: 0, 65 a name that no list can hold, 74 not there or not readable
+  local dir=$1 item path text
+  LIST_PATHS=()
+  for item in ${REQUIRED[@]+"${REQUIRED[@]}"}; do
+    item=${item%/}
+    if [[ -L $dir/$item && ! -e $dir/$item ]]; then
+      log "$dir/$item is a link that leads nowhere"
+      return "$EX_COPY"
+    elif [[ -f $dir/$item ]]; then
+      LIST_PATHS+=("$item")
+    elif [[ -d $dir/$item ]]; then
+      list_folder "$dir" "$item" || return
+    elif [[ -e $dir/$item ]]; then
+      log "$dir/$item is a socket, fifo or device, not a result"
+      return "$EX_COPY"
+    else
+      log "$dir/$item is not there"
+      return "$EX_COPY"
+    fi
+  done
+  for path in ${LIST_PATHS[@]+"${LIST_PATHS[@]}"}; do
+    [[ $path != *[[:cntrl:]\"\\]* ]] && continue
+    log "$dir/${path//[[:cntrl:]]/?} has a quote, a backslash or a control character in its name: rename it"
+    return "$EX_INTEGRITY"
+  done
+  ((${#LIST_PATHS[@]} > 0)) || { log "$dir has no result file" && return "$EX_COPY"; }
+  text=$(printf '%s\n' "${LIST_PATHS[@]}" | LC_ALL=C sort -u) || return "$EX_COPY"
+  LIST_PATHS=()
+  while IFS= read -r path; do LIST_PATHS+=("$path"); done <<<"$text"
+}
+
+# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_DIGEST LIST_PATHS
+# LIST_SUMS LIST_SIZES LIST_BYTES.
+list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still being written)
+  local REPLY cell=$1 dir=$D/cells/$1 path line i
+  local -a full=()
+  local -A before=()
+  list_paths "$dir" || return
+  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT=''
+  for path in "${LIST_PATHS[@]}"; do full+=("$dir/$path"); done
+  stat_many "${full[@]}"
+  for path in "${full[@]}"; do before[$path]=${STAT_OF[$path]-}; done
+  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  stat_many "${full[@]}"
+  for ((i = 0; i < ${#full[@]}; i++)); do
+    path=${full[i]}
+    line=${STAT_OF[$path]-}
+    [[ -n $line && $line == "${before[$path]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
+    LIST_SUMS+=("${SUM_OF[$path]}")
+    LIST_SIZES+=("${line%%|*}")
+    LIST_BYTES=$((LIST_BYTES + ${line%%|*}))
+    LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
+  done
+  hash_text "$LIST_TEXT" || return "$EX_COPY"
+  LIST_DIGEST=$REPLY
+  replace_file "$D/state/$cell.sha256" "$LIST_TEXT"
+}
+
+# Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
+check_bundled() { # <cell>    returns: 0 yes, 1 no record, 2 a record or list that does not hold; leaves R_*
+  local REPLY rc=0
+  read_record "$B/records/$1.json" cell/1 "$RUN_ID" || rc=$?
+  ((rc == 0)) || return "$rc"
+  [[ ${R_cell-} == "$1" && ${R_state-} == "done" && -n ${R_files_sha256-} ]] || return 2
+  hash_file "$B/records/$1.sha256" || return 2
+  [[ $REPLY == "$R_files_sha256" ]] || return 2
+}
+
+# The record in R_* once more, with STATE, WHY and the digest list, into RECORD.
+cell_record() { # <state> <why> <files digest>
+  record_open cell/1
+  record_text run_id "$RUN_ID"
+  record_text cell "$R_cell"
+  record_text state "$1"
+  record_text class ''
+  record_text why "$2"
+  record_int attempt "${R_attempt-}" || return
+  record_int exit "${R_exit-}" || return
+  record_raw signal "${R_signal:-null}"
+  record_text started "${R_started-}"
+  record_text ended "${R_ended-}"
+  record_int peak_memory_bytes "${R_peak_memory_bytes-}" || return
+  record_text gpu "${R_gpu-}"
+  record_text command_sha256 "${R_command_sha256-}"
+  record_text files_sha256 "$3"
+  record_text tracker_url "${R_tracker_url-}"
+  record_close
+}
+
+# Remove what an earlier sync of this cell, killed half-way, left in the bundle: our own names and nothing else.
+drop_own_leftovers() { # <target folder>
+  local path pid
+  [[ -d $1 ]] || return 0
+  while IFS= read -r -d '' path; do
+    pid=${path##*/.gr-}
+    pid=${pid%%-*}
+    [[ $pid =~ ^[0-9]+$ && ! -d /proc/$pid ]] || continue
+    rm -f -- "$path" || return "$EX_COPY"
+  done < <(find "$1" -type f -name '.gr-*-*.tmp' -print0 2>/dev/null)
+}
+
+# Which files of the list are not in TARGET as they should be: indices into TODO, their bytes into TODO_BYTES.
+sync_todo() { # <target folder>
+  local i path
+  local -a same=()
+  TODO=() TODO_BYTES=0
+  for path in "${LIST_PATHS[@]}"; do
+    path=$1/$path
+    [[ ! -f $path || -L $path ]] || same+=("$path")
+  done
+  stat_many ${same[@]+"${same[@]}"}
+  hash_many ${same[@]+"${same[@]}"} || :
+  for ((i = 0; i < ${#LIST_PATHS[@]}; i++)); do
+    path=$1/${LIST_PATHS[i]}
+    [[ ${SUM_OF[$path]-} != "${LIST_SUMS[i]}" ]] || continue
+    TODO+=("$i")
+    TODO_BYTES=$((TODO_BYTES + LIST_SIZES[i]))
+  done
+}
+
+# Room for the whole copy, before its first byte: the old files stay until the new ones are proven.
+sync_room() { # <target folder>    returns: 0 or 73
+  local REPLY
+  if free_bytes "$1" && [[ -n $REPLY ]] && ((TODO_BYTES + 65536 > REPLY)); then
+    log "no room for the copy: it needs $TODO_BYTES bytes, $1 has $REPLY"
+    return "$EX_NOROOM"
+  fi
+  if free_inodes "$1" && [[ -n $REPLY ]] && ((${#TODO[@]} + 6 > REPLY)); then
+    log "no room for the copy: it needs ${#TODO[@]} files, $1 has inodes for $REPLY"
+    return "$EX_NOROOM"
+  fi
+}
+
+# One file under a temporary name in its own target folder. Says 73 where the disk is full.
+copy_one() { # <source> <folder> <temporary path>
+  local said
+  mkdir -p -- "$2" || return "$EX_COPY"
+  [[ ! -L $2 ]] || { log "$2 is a link, not a folder of the bundle" && return "$EX_COPY"; }
+  said=$(cp -L -- "$1" "$3" 2>&1) && return 0
+  log "copying $1 failed: ${said//[[:cntrl:]]/ }"
+  case $said in
+    *'No space left'* | *'quota exceeded'*) return "$EX_NOROOM" ;;
+  esac
+  return "$EX_COPY"
+}
+
+# Copy what TODO names, flush, read back, and only then rename. The last good copy stays until the new one is proven.
+sync_files() { # <source folder> <target folder>
+  local source=$1 target=$2 i to tmp rc=0
+  local -a tmps=()
+  for i in "${TODO[@]}"; do
+    to=$target/${LIST_PATHS[i]}
+    tmp=${to%/*}/.gr-$$-$i.tmp
+    tmps+=("$tmp")
+    copy_one "$source/${LIST_PATHS[i]}" "${to%/*}" "$tmp" || { rc=$? && break; }
+  done
+  if ((rc == 0)); then
+    flush "${tmps[@]}"
+    stat_many "${tmps[@]}"
+    hash_many "${tmps[@]}" || rc=$EX_COPY
+  fi
+  for i in "${TODO[@]}"; do
+    ((rc == 0)) || break
+    to=$target/${LIST_PATHS[i]}
+    tmp=${to%/*}/.gr-$$-$i.tmp
+    if [[ ${SUM_OF[$tmp]-} != "${LIST_SUMS[i]}" ]]; then
+      log "the copy of ${LIST_PATHS[i]} on $target reads back as ${SUM_OF[$tmp]-nothing}, its source was ${LIST_SUMS[i]}"
+      rc=$EX_COPY
+    fi
+  done
+  for i in "${TODO[@]}"; do
+    ((rc == 0)) || break
+    to=$target/${LIST_PATHS[i]}
+    [[ ! -d $to ]] || { log "$to is a folder where a file is to be" && rc=$EX_COPY && break; }
+    mv -f -- "${to%/*}/.gr-$$-$i.tmp" "$to" || rc=$EX_COPY
+  done
+  ((rc == 0)) || rm -f -- "${tmps[@]}"
+  ((${#tmps[@]} == 0)) || flush "$target"
+  return "$rc"
+}
+
+# A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
+sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
+  local REPLY cell=$1 target=$B/final_ckpts/$1 rc=0
+  # The tier is proven before any byte; the refusal is this function's status, not the end of the script.
+  (prove_durable) || return
+  read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || { log "cell $cell has no whole record of this run" && return "$EX_INTEGRITY"; }
+  [[ ${R_state-} == unsynced || ${R_state-} == "done" ]] || { log "cell $cell is ${R_state-}: nothing to sync" && return "$EX_INTEGRITY"; }
+  list_cell "$cell" || return
+  check_bundled "$cell" || rc=$?
+  if ((rc == 0)) && [[ $R_files_sha256 != "$LIST_DIGEST" ]]; then
+    log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
+    return "$EX_INTEGRITY"
+  fi
+  mkdir -p -- "$target" "$B/records" 2>/dev/null || { log "$target cannot be made" && return "$EX_COPY"; }
+  [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
+  drop_own_leftovers "$target" || return
+  sync_todo "$target"
+  sync_room "$target" || return
+  if ((${#TODO[@]} > 0)); then sync_files "$D/cells/$cell" "$target" || return; fi
+  commit_cell "$cell"
+}
+
+# The list and the record into B, and read back; then our own record.
+commit_cell() { # <cell>
+  local cell=$1 text
+  read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
+  replace_file "$B/records/$cell.sha256" "$LIST_TEXT" || return
+  cell_record 'done' '' "$LIST_DIGEST" || return
+  text=$RECORD
+  replace_file "$B/records/$cell.json" "$text" || return
+  check_bundled "$cell" || { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
+  replace_file "$D/state/$cell.json" "$text" || return
+  say_bundled "$cell"
+}
+
+# The words for a committed cell. Without a durable tier it is exported, and nothing more is said.
+say_bundled() { # <cell>
+  if [[ -n $DURABLE_DIR ]]; then
+    claim synced "cell $1" "$B/records/$1.json"
+  else
+    claim 'exported, on this box only' "cell $1" "$B/records/$1.json"
+  fi
+}

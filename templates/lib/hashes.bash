@@ -1,0 +1,70 @@
+# lib/hashes.bash: many files at once: their digests by all cores, their sizes and times in one look.
+# needs: exit log hash
+
+# What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
+stat_many() { # <path...>
+  local line rest
+  declare -gA STAT_OF
+  STAT_OF=()
+  while (($# > 0)); do
+    while IFS= read -r line; do
+      rest=${line#*|*|*|*|}
+      STAT_OF[$rest]=${line%"|$rest"}
+    done < <(TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
+    shift $(($# < 500 ? $# : 500))
+  done
+}
+
+# One worker: the tool over its share, some hundred names a call.
+hash_share() { # <path...>    prints lines of the tool
+  while (($# > 0)); do
+    case $HASH_TOOL in
+      openssl) openssl dgst -sha256 -r "${@:1:200}" ;;
+      sha256sum) sha256sum -- "${@:1:200}" ;;
+      shasum) shasum -a 256 -- "${@:1:200}" ;;
+    esac 2>/dev/null || :
+    shift $(($# < 200 ? $# : 200))
+  done
+}
+
+# How many workers: the cores that we may use, and not more than there are files.
+hash_workers() { # <files>    into REPLY
+  REPLY=$(nproc 2>/dev/null) || REPLY=1
+  [[ $REPLY =~ ^[1-9][0-9]*$ ]] || REPLY=1
+  ((REPLY <= 16)) || REPLY=16
+  ((REPLY <= $1)) || REPLY=$1
+}
+
+# Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
+# Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
+hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
+  local REPLY path line n best i share fd
+  local -a load=() fds=()
+  local -A of=()
+  declare -gA SUM_OF
+  SUM_OF=()
+  (($# > 0)) || return 0
+  hash_tool
+  hash_workers $#
+  n=$REPLY
+  for ((i = 0; i < n; i++)); do load[i]=0; done
+  for path in "$@"; do
+    best=0
+    for ((i = 1; i < n; i++)); do ((load[i] >= load[best])) || best=$i; done
+    line=${STAT_OF[$path]-1}
+    load[best]=$((load[best] + ${line%%|*} + 4096))
+    of[$best]+=$path$'\n'
+  done
+  for ((i = 0; i < n; i++)); do
+    IFS=$'\n' read -r -d '' -a share <<<"${of[$i]-}" || :
+    exec {fd}< <(hash_share ${share[@]+"${share[@]}"})
+    fds+=("$fd")
+  done
+  for fd in "${fds[@]}"; do
+    while IFS= read -r line; do
+      [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
+    done <&"$fd"
+    exec {fd}<&-
+  done
+  ((${#SUM_OF[@]} >= $#))
+}
