@@ -15,7 +15,7 @@ expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
   [[ -n $value ]] || return 0
   case $value in
-    '~' | '~/'*) value=\$HOME${value#\~} ;;
+    \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
   rest=$value
   while [[ -n $rest ]]; do

@@ -71,7 +71,7 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
         case $value in
           '[') in_list=1 ;;
           '[]') ;;
-          '"'*'"' | '""')
+          '"'*'"')
             value=${value#\"}
             printf -v "R_$member" '%s' "${value%\"}"
             ;;

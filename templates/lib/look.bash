@@ -1,0 +1,171 @@
+# lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
+# needs: exit log path proc
+
+# Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, other WHERE KB RUN ID, busy TEXT, unknown TEXT.
+look_at_box() { # reads: DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT
+  : "${DATA_DIR:?}" "${DURABLE_DIR?}" "${RUN:?}" "${SHARED_MACHINE:?}" "${DATA_MOUNT?}" "${DURABLE_MOUNT?}"
+  expand_path DATA_DIR
+  expand_path DURABLE_DIR
+  D=$DATA_DIR/$RUN B=${DURABLE_DIR:-$DATA_DIR}/$RUN
+  look_tier "$DATA_DIR" "$DATA_MOUNT"
+  [[ -z $DURABLE_DIR ]] || look_tier "$DURABLE_DIR" "$DURABLE_MOUNT"
+  look_run
+  look_claims
+  look_sessions
+  look_processes
+  look_gpus
+  look_others data "$DATA_DIR"
+  [[ -z $DURABLE_DIR || $DURABLE_DIR == "$DATA_DIR" ]] || look_others durable "$DURABLE_DIR"
+}
+
+look_bounded() { # <words...>    no dead mount and no dead driver makes us wait for ever
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 60 "$@"; else "$@"; fi
+}
+
+# A tier that is not attached looks as if there were no run: say that it cannot be told.
+look_tier() { # <folder on it> <its mount point, or empty where no mount proves it>
+  local mount=$2 line fields
+  [[ -n $mount ]] || return 0
+  expand_path mount
+  [[ $1/ == "${mount%/}"/* ]] || return 0
+  while IFS= read -r line; do
+    read -ra fields <<<"$line"
+    [[ ${fields[4]-} != "${mount// /\\040}" ]] || return 0
+  done </proc/self/mountinfo
+  printf 'unknown the storage at %s is not mounted\n' "$mount"
+}
+
+look_member() { # <file> <member>    prints the text or number of a record's member
+  sed -n 's/^  "'"$2"'": "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' "$1" 2>/dev/null
+}
+
+look_size() { # <folder>    prints kilobytes, or unknown
+  local text
+  text=$(look_bounded du -sk -- "$1" 2>/dev/null) || text=
+  text=${text%%[!0-9]*}
+  printf '%s' "${text:-unknown}"
+}
+
+look_run() {
+  local file id=none digest=none
+  for file in "$D/run.json" "$B/run.json"; do
+    [[ $id == none && -e $file ]] || continue
+    id=$(look_member "$file" run_id)
+    [[ -n $id ]] || { id=unknown && printf 'unknown %s cannot be read\n' "$file"; }
+  done
+  printf 'run %s\n' "$id"
+  if [[ -e $B/PULL_MANIFEST.json ]]; then
+    digest=$(sha256sum <"$B/PULL_MANIFEST.json") || digest=unreadable
+  fi
+  printf 'manifest %s\n' "${digest%% *}"
+  [[ ! -d $D ]] || printf 'size data %s %s\n' "$(look_size "$D")" "$D"
+  [[ ! -d $B || $B == "$D" ]] || printf 'size durable %s %s\n' "$(look_size "$B")" "$B"
+}
+
+# Is HOST's work on the run in FOLDER possibly going on, and not here? Only the run record's own host may have any.
+look_elsewhere() { # <run's folder> <host>
+  local owner
+  owner=$(look_member "$1/run.json" host)
+  [[ $owner == "$2" ]]
+}
+
+look_claims() { # the highest claim of every cell of every run on the data tier
+  local cell file last host boot pid ticks REPLY here now
+  this_host && here=$REPLY
+  this_boot_id && now=$REPLY
+  for cell in "$DATA_DIR"/*/claims/*/; do
+    last=''
+    for file in "$cell"*; do
+      [[ ${file##*/} =~ ^[0-9]+$ ]] || continue
+      if [[ -z $last ]] || ((10#${file##*/} > 10#${last##*/})); then last=$file; fi
+    done
+    [[ -n $last ]] || continue
+    host='' boot='' pid='' ticks=''
+    read -r host boot pid ticks <"$last" || :
+    if [[ -z $ticks ]]; then
+      [[ -z $(find "$last" -mmin -1 2>/dev/null) ]] || printf 'busy a claim is being taken: %s\n' "$last"
+    elif [[ $host == "$here" ]]; then
+      [[ $boot != "$now" ]] || ! same_process "$pid" "$ticks" || printf 'busy a cell is running: %s, pid %s\n' "$cell" "$pid"
+    elif look_elsewhere "${cell%/claims/*}" "$host" && look_unfinished "$cell"; then
+      printf 'busy host %s has the claim on %s\n' "$host" "$cell"
+    fi
+  done
+}
+look_unfinished() { # <claims/CELL/>
+  local cell=${1%/}
+  [[ $(look_member "${cell%/claims/*}/state/${cell##*/}.json" state) != @(done|unsynced|failed|preempted) ]]
+}
+
+look_sessions() { # formal runs that are not over, of every run on the data tier
+  local file state host pid ticks REPLY here now
+  this_host && here=$REPLY
+  this_boot_id && now=$REPLY
+  for file in "$DATA_DIR"/*/formal.json; do
+    [[ -e $file ]] || continue
+    state=$(look_member "$file" state)
+    case $state in
+      starting | running | aggregating) ;;
+      success | failed | stopped) continue ;;
+      *) printf 'unknown %s cannot be read\n' "$file" && continue ;;
+    esac
+    host=$(look_member "$file" host) pid=$(look_member "$file" pid) ticks=$(look_member "$file" start_ticks)
+    if [[ $host == "$here" ]]; then
+      [[ $(look_member "$file" boot_id) == "$now" ]] || continue
+      if { [[ -n $pid && $pid != null ]] && same_process "$pid" "$ticks"; } || { [[ $state == starting ]] && [[ -n $(find "$file" -mmin -2 2>/dev/null) ]]; }; then
+        printf 'busy a formal run is %s: %s, pid %s\n' "$state" "${file%/*}" "$pid"
+      fi
+    elif look_elsewhere "${file%/*}" "$host"; then
+      printf 'busy a formal run is %s on host %s: %s\n' "$state" "$host" "${file%/*}"
+    fi
+  done
+}
+
+# Our scripts and transfers. On a machine that is shared, only those that name this run's folders.
+look_processes() {
+  local dir pid word name words ours
+  for dir in /proc/[0-9]*; do
+    pid=${dir#/proc/} words=() ours=false
+    [[ $pid != "$$" && $pid != "${BASHPID-}" ]] || continue
+    { while IFS= read -r -d '' word; do
+      words+=("$word")
+      [[ $word/ != *"$D"/* && $word/ != *"$B"/* ]] || ours=true
+    done <"$dir/cmdline"; } 2>/dev/null || continue
+    for word in "${words[0]-}" "${words[1]-}"; do
+      name=${word##*/}
+      case $name in
+        rsync | scp | sftp-server | rclone | tar | aggregate_to_fs.sh | run_queue.sh | run_one.sh | formal_run.sh)
+          [[ $SHARED_MACHINE == true && $ours == false ]] || printf 'busy %s is running: pid %s\n' "$name" "$pid"
+          break
+          ;;
+      esac
+    done
+  done
+}
+
+look_gpus() {
+  local text pid name id
+  command -v nvidia-smi >/dev/null 2>&1 || return 0
+  if ! text=$(look_bounded nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader 2>&1); then
+    [[ $text == *'No devices were found'* ]] || printf 'unknown nvidia-smi does not tell which processes use the GPUs\n'
+    return 0
+  fi
+  id=$(look_member "$D/run.json" run_id)
+  while IFS=', ' read -r pid name; do
+    [[ $pid =~ ^[0-9]+$ ]] || continue
+    if [[ $SHARED_MACHINE == true ]]; then
+      # Other people's work is none of this run's business; a process of this run carries its id.
+      [[ -n $id ]] || continue
+      grep -qz "^RUN_ID=$id\$" "/proc/$pid/environ" 2>/dev/null || continue
+    fi
+    printf 'busy a process uses a GPU: pid %s %s\n' "$pid" "$name"
+  done <<<"$text"
+}
+
+look_others() { # <data or durable> <folder>
+  local file run
+  for file in "$2"/*/run.json; do
+    run=${file%/run.json} run=${run##*/}
+    [[ -e $file && $run != "$RUN" ]] || continue
+    printf 'other %s %s %s %s\n' "$1" "$(look_size "$2/$run")" "$run" "$(look_member "$file" run_id)"
+  done
+}
