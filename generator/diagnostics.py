@@ -89,7 +89,7 @@ class Report:
             span = one.span
             out.append(
                 f"::{one.severity} file={_property(span.file)},line={span.line},col={span.col},"
-                f"endColumn={span.col + span.width},title={one.code}::{_escape(text)}\n"
+                f"endColumn={span.col + span.width},title={one.code}::{_escape(visible(text))}\n"
             )
         return "".join(out)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from .diagnostics import Diagnostic, closest
 from .load import Document
 
 SCHEMA_DIR = Path(__file__).resolve().parent.parent / "schema"
+MAX_FINDINGS = 300  # nobody reads more, and a file of the wrong kind may hold a million
 _KINDS = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
           "boolean": "true or false", "null": "null"}
 
@@ -39,7 +41,7 @@ def validate(doc: Document, letter: str) -> list[Diagnostic]:
     if letter == "J" and isinstance(data, dict) and isinstance(data.get("cells"), list) and len(data["cells"]) > 200:
         found += _many_cells(doc, data["cells"])
         data = {**data, "cells": data["cells"][:1]}
-    for error in _flat(_validator(letter).iter_errors(data)):
+    for error in islice(_flat(_validator(letter).iter_errors(data)), MAX_FINDINGS):
         found += _finding(doc, letter, error)
     return found
 

@@ -1,0 +1,208 @@
+"""The command line as a person types it: exit codes, findings, nothing written on an error, no traceback."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import FIXTURES, ROOT
+from generator import cli, commands, inputs
+
+SWEEP = str(FIXTURES / "sweep.yaml")
+
+
+@pytest.fixture
+def gr(tmp_path, monkeypatch, capsys):
+    """Runs a command line in a copy of the project's inputs; gives code, stdout, stderr."""
+    root = tmp_path / "project"
+    for folder in ("profiles", "jobs"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(FIXTURES / "rental.yaml", root / "profiles/rental.yaml")
+    shutil.copy(SWEEP, root / "jobs/demo.yaml")
+    for module in (inputs, commands):
+        monkeypatch.setattr(module, "ROOT", root)
+
+    def run(*words: str):
+        try:
+            code = cli.run(list(words))
+        except SystemExit as leave:
+            code = leave.code
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    run.root = root
+    return run
+
+
+def tree(folder: Path) -> dict:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()} if folder.exists() else {}
+
+
+BROKEN = {
+    "unknown field": lambda text: text.replace("title: Example Pod", "titel: Example Pod"),
+    "missing field": lambda text: text.replace("  title: Example Pod\n", ""),
+    "wrong type": lambda text: text.replace("interval_s: 15", "interval_s: often"),
+    "bad verb": lambda text: text.replace("meter_stop: terminate", "meter_stop: terminat"),
+    "duplicate key": lambda text: text + "launch: {}\n",
+    "not YAML": lambda text: "launch: [\n",
+    "empty file": lambda text: "",
+    "binary": lambda text: "\x00\x01\x02",
+    "a list": lambda text: "- x\n",
+    "only null": lambda text: "~\n",
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_profile_writes_nothing(gr, what):
+    """Its findings, exit 1, no traceback, and the output folder as it was, byte for byte."""
+    assert gr("compile", "rental")[0] == 0
+    before = tree(gr.root / "out")
+    place = gr.root / "profiles/rental.yaml"
+    place.write_text(BROKEN[what](place.read_text()))
+    code, out, err = gr("compile", "rental")
+    assert code == 1 and out == "" and "Traceback" not in err
+    assert re.match(r"profiles/rental\.yaml:\d+:\d+: error\[P\d{3}\]: ", err)
+    assert tree(gr.root / "out") == before != {}
+
+
+def test_a_finding_looks_like_a_compilers(gr):
+    place = gr.root / "profiles/rental.yaml"
+    place.write_text(place.read_text().replace("meter_stop: terminate", "meter_stop: terminat"))
+    _, _, err = gr("compile", "rental")
+    assert err == ("profiles/rental.yaml:66:15: error[P305]: 'terminat' is not the verb of any teardown action\n"
+                   "   66 |   meter_stop: terminat\n      |               ^^^^^^^^\n      = hint: did you mean 'terminate'?\n")
+
+
+def test_no_profile_no_render(gr):
+    """S7."""
+    assert gr("compile")[0] == 2
+    code, _, err = gr("compile", "rentel")
+    assert code == 2 and "did you mean 'rental'?" in err and not (gr.root / "out").exists()
+    assert gr("compile", "no/such.yaml")[0] == 2 and gr("compile", str(gr.root))[0] == 2
+    assert gr("compile", "rental", "--job", "dmo")[2].endswith("did you mean 'demo'?\n")
+    assert gr("compil", "rental")[0] == 2 and gr()[0] == 2
+
+
+def test_the_output_folder(gr):
+    """The default job has no name of its own in the folder's name; another one and a missing tier have."""
+    shutil.copy(SWEEP, gr.root / "jobs/other.yaml")
+    assert gr("compile", "rental")[1].startswith("out/rental: ")
+    assert gr("compile", "rental", "--job", "other")[1].startswith("out/rental.other: ")
+    assert gr("compile", "rental", "--job", str(gr.root / "jobs/other.yaml"), "--without", "volume")[1].startswith("out/rental.other.no-volume: ")
+    assert gr("compile", "rental", "--out", str(gr.root / "x"))[0] == 0 and (gr.root / "x/SOURCES.json").exists()
+
+
+def test_warnings_do_not_stop_a_compile(gr):
+    place = gr.root / "profiles/rental.yaml"
+    place.write_text(place.read_text().replace("grace_s: null", "grace_s: 5"))
+    code, _, err = gr("compile", "rental")
+    assert code == 0 and "warning[J314]" in err
+
+
+def test_a_file_that_cannot_be_read(gr, tmp_path):
+    code, _, err = gr("compile", "/proc/self/mem/x.yaml")
+    assert code == 2
+    if os.geteuid() != 0:
+        (gr.root / "profiles/rental.yaml").chmod(0)
+        assert "P101" in gr("compile", "rental")[2]
+    broken = tmp_path / "loop.yaml"
+    broken.symlink_to(broken)
+    assert gr("compile", str(broken))[0] == 2 and err
+
+
+def test_check_says_all_in_three_forms(gr):
+    place = gr.root / "profiles/rental.yaml"
+    place.write_text(place.read_text().replace("meter_stop: terminate", "meter_stop: terminat").replace("DETACH: tmux", "DETACH: screen"))
+    code, out, _ = gr("check")
+    assert code == 1 and "error[P305]" in out and "error[P312]" in out and "2 errors" in out.splitlines()[-1]
+    code, out, _ = gr("check", "rental", "--format", "json")
+    record = json.loads(out)
+    assert code == 1 and record["schema"] == "diagnostics/1" and record["errors"] == 2 and {one["code"] for one in record["diagnostics"]} == {"P305", "P312"}
+    assert all(one["line"] > 1 and one["column"] > 1 for one in record["diagnostics"])
+    code, out, _ = gr("check", "--format", "github")
+    assert code == 1 and out.startswith("::error file=profiles/rental.yaml,line=66,col=15,endColumn=23,title=P305::")
+    assert gr("check", "rental", "--format", "xml")[0] == 2
+
+
+def test_a_message_cannot_forge_a_workflow_command(gr):
+    """What is in a file stays text: no line end, no escape sequence."""
+    place = gr.root / "profiles/rental.yaml"
+    place.write_text(place.read_text().replace("kind: ssh-rental", 'kind: "a\\n::error ::x\\e[31m"'))
+    for form in ("github", "text"):
+        out = gr("check", "--format", form)[1]
+        assert "\n::error ::x" not in out and "\x1b" not in out
+
+
+def test_diff_shows_what_would_change(gr):
+    assert gr("diff", "rental")[0] == 1  # nothing is there yet
+    gr("compile", "rental")
+    assert gr("diff", "rental")[:2] == (0, "") and gr("diff")[0] == 0
+    target = gr.root / "out/rental/box/queue.tsv"
+    target.write_text(target.read_text() + "x\ty\n")
+    (gr.root / "out/rental/extra.txt").write_text("x\n")
+    code, out, err = gr("diff", "rental")
+    assert code == 1 and "--- a/box/queue.tsv" in out and "-x\ty" in out and "+++ /dev/null" in out and "python -m generator compile rental" in err
+    target.unlink()
+    assert "+++ b/box/queue.tsv" in gr("diff")[1]
+
+
+def test_explain_says_where_from_and_where_to(gr):
+    code, out, _ = gr("explain", "rental", "GRACE_S")
+    assert code == 0 and "GRACE_S = 30" in out and "from    jobs/demo.yaml:9 (save_s)" in out
+    assert "profiles/rental.yaml:112 (overrides.DATA_DIR)" in gr("explain", "rental", "DATA_DIR")[1] or "(overrides.DATA_DIR)" in gr("explain", "rental", "DATA_DIR")[1]
+    code, out, _ = gr("explain", "rental")
+    from generator.bind import bind
+    from generator.load import load
+
+    names = bind(load(FIXTURES / "rental.yaml", "r", "P"), load(FIXTURES / "sweep.yaml", "s", "J", inputs.FREE)).by_name
+    assert code == 0 and all(f"\n{name} = " in "\n" + out for name in names)
+    code, _, err = gr("explain", "rental", "GRACE")
+    assert code == 2 and "did you mean 'GRACE_S'?" in err
+
+
+def test_new_is_refused_until_it_is_filled_in(gr):
+    code, out, _ = gr("new", "mine")
+    assert code == 0 and "profiles/mine.yaml" in out
+    code, out, _ = gr("check", "mine")
+    assert code == 1 and {line.split("[")[1][:4] for line in out.splitlines() if ": error[" in line} == {"P207"} and "e.g." in out
+    assert gr("new", "mine")[0] == 1 and gr("new", "-x")[0] == 2 and gr("new", "a/b")[0] == 2
+    assert gr("new", "--job", "mine")[0] == 0
+    code, out, _ = gr("check", "rental", "--job", "mine")
+    assert code == 1 and "error[J207]" in out
+
+
+def test_a_filled_skeleton_has_every_required_field(gr):
+    """Filling each ??? of a new file leaves no missing and no unknown field."""
+    gr("new", "mine")
+    gr("new", "--job", "mine")
+    for folder in ("profiles", "jobs"):
+        place = gr.root / folder / "mine.yaml"
+        place.write_text(place.read_text().replace("???", "x1"))
+    out = gr("check", "mine", "--job", "mine")[1]
+    assert not re.findall(r"\[[PJ]20[12]\].*", out)
+
+
+def test_list_shows_what_survives(gr):
+    code, out, _ = gr("list")
+    assert code == 0 and re.search(r"^rental +ssh-rental +terminate +volume\* +2026-08$", out, re.M)
+    (gr.root / "profiles/bad.yaml").write_text("x: 1\n")
+    code, out, err = gr("list")
+    assert code == 1 and "rental" in out and "bad" in err
+
+
+@pytest.mark.parametrize("command", ["compile", "check", "diff", "explain", "new", "list"])
+def test_help_shows_an_example(gr, command):
+    code, out, _ = gr(command, "--help")
+    assert code == 0 and "example: python -m generator " + command in " ".join(out.split())
+
+
+def test_it_runs_as_a_module_from_anywhere(tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-m", "generator", "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "runpod" in done.stdout
+    done = subprocess.run([sys.executable, "-m", "generator", "nothing"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr

@@ -1,0 +1,98 @@
+"""Loading: what a person wrote is what the script gets, byte for byte, or one clear finding. Cases 1 2 4 5 6, S21."""
+
+import resource
+import time
+
+import pytest
+from conftest import check_texts, load_text
+from generator.bind import bind
+from generator.load import scalar
+
+
+@pytest.mark.parametrize("written", ["12.10", "007", "010", "08", "1_000", "2026-01-02", "1e3", "0x1F", "1:30:00", "no", "on", "3.10", "True", "~x", "1.0"])
+def test_the_same_verdict_for_every_surprising_spelling(tmp_path, rental, written):
+    """Cases 1 and 4: bare, each is an error whose hint is the quoted form; quoted, the script gets it byte for byte."""
+    text = rental.replace("title: Example Pod", f"title: {written}")
+    profile, found = load_text(tmp_path, text, "P")
+    if written == "~x":  # text to every reader
+        assert found == [] and profile.data["launch"]["title"] == "~x"
+        return
+    assert len(found) == 1 and f'"{written}"' in found[0].hint and found[0].span.line == 4 and profile.raw(("launch", "title")) == written
+    p, j, found = check_texts(tmp_path, rental.replace("title: Example Pod", f"title: '{written}'"))
+    assert found == [] and p.data["launch"]["title"] == written
+
+
+@pytest.mark.parametrize("written", ["0.10", "1e-2", "012", "no", "on", "1_000", "2026-01-02", "0x1F", "true", "null", "+1", "1.", "12:30", "-0", "NaN"])
+def test_a_column_is_the_text_as_written(tmp_path, rental, sweep, written):
+    """Case 1: no value of a matrix is changed on its way into the queue."""
+    job = sweep.replace("lr: [0.10, 1e-2]", f"lr: [{written}]").replace("cell: 'lr{lr}_w{width}'", "cell: 'w{width}'")
+    p, j, found = check_texts(tmp_path, rental, job)
+    assert found == [] and j.data["matrix"]["lr"] == [written]
+    from generator.cells import queue_tsv
+
+    assert f"--lr {written} ".encode() in queue_tsv(j.data).replace(b"'", b"")
+
+
+def test_unambiguous_scalars():
+    assert [scalar(text)[0] for text in ("true", "false", "null", "", "7", "-3", "0", "2.50", "abc", "1.2.3", "v1", "1 GB")] == \
+        [True, False, None, None, 7, -3, 0, 2.5, "abc", "1.2.3", "v1", "1 GB"]
+    assert all(scalar(text)[1] for text in ("yes", "No", "OFF", "y", "TRUE", "Null", "1_0", "0o17", "0b1", "1e3", "1.", ".5", "+1", "1:30", ".inf", ".NaN", "2026-08-01", "9" * 30))
+
+
+def bomb() -> str:
+    head = "a: &a [x,x,x,x,x,x,x,x,x]\n"
+    return head + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join('*' + chr(97 + i) for _ in range(9))}]\n" for i in range(9))
+
+
+@pytest.mark.parametrize("name, text, code", [
+    ("bomb", bomb(), "107"), ("brackets", "x: " + "[" * 3000 + "]" * 3000, "107"), ("a million brackets", "x: " + "[" * 1_000_000, "107"),
+    ("dashes", "- " * 3000, "107"), ("braces", "{a: " * 3000, "107"), ("questions", "? " * 5000, "107"), ("keys", "".join(" " * i + f"k{i}:\n" for i in range(900)), "107"),
+])
+def test_what_explodes_is_refused_at_once(tmp_path, name, text, code):
+    """Case 6: bounded time and memory, one finding, no traceback."""
+    start = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _, found = load_text(tmp_path, text, "P")
+    assert [one.code for one in found] == ["P" + code]
+    assert time.monotonic() - start < 10 and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def test_a_file_that_is_merely_long_is_no_bomb(tmp_path):
+    """Case 6, the control: 5 MB without an alias. It is refused for what it is, not as a bomb."""
+    _, found = load_text(tmp_path, "gotchas:\n" + "- abcdefg\n" * 500_000, "P")
+    codes = {one.code for one in found}
+    assert "P107" not in codes and "P202" in codes and len(found) < 1000
+
+
+def test_an_alias_of_a_few_values_is_fine(tmp_path, rental):
+    text = rental.replace("survives: {ssh_drop: true, restart: true, stop: true, destroy: false}", "survives: &row {ssh_drop: true, restart: true, stop: true, destroy: false}")
+    text = text.replace("survives: {ssh_drop: true, restart: false, stop: false, destroy: false}", "survives: *row")
+    profile, found = load_text(tmp_path, text, "P")
+    assert found == [] and profile.data["storage"]["tiers"][2]["survives"]["stop"] is True
+
+
+def test_both_places_of_a_double_key_are_named(tmp_path):
+    """Case 5."""
+    _, found = load_text(tmp_path, "launch: {}\nstorage: {}\n\nlaunch: {}\n", "P")
+    assert [(one.code, one.span.line) for one in found if one.code == "P108"] == [("P108", 4)] and "line 1" in found[0].message and "line 4" in found[0].message
+
+
+def test_text_that_is_not_ascii_keeps_its_place(tmp_path):
+    """Columns count characters, so the caret stands right behind Chinese text."""
+    _, found = load_text(tmp_path, "launch: {title: 算力平台, kind: 1:30:00}\n", "P")
+    assert [(one.span.line, one.span.col) for one in found] == [(1, 29)]
+
+
+def test_all_findings_of_one_file_come_at_once(tmp_path, rental):
+    text = rental.replace("title: Example Pod", "titel: x").replace("kind: ssh-rental", "kind: rental").replace("interval_s: 15", "interval_s: 1").replace("  data: [local-disk]\n", "")
+    _, found = load_text(tmp_path, text, "P")
+    assert sorted(one.code for one in found) == ["P201", "P202", "P202", "P204", "P206"]
+
+
+def test_bound_values_are_the_written_text(tmp_path, rental, sweep):
+    """Case 4, byte for byte through the whole compiler."""
+    rental = rental.replace("DATA_DIR: /data", "DATA_DIR: '/data/007/1e3'").replace("CRED_FILE: /root/.gpu-runbook.env", 'CRED_FILE: "/root/012 é"')
+    p, j, found = check_texts(tmp_path, rental, sweep)
+    assert found == []
+    bound = bind(p, j)
+    assert bound["DATA_DIR"].value == "/data/007/1e3" and bound["CRED_FILE"].value == "/root/012 é"
