@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from .diagnostics import Report
-from .inputs import DEFAULT_JOB, FREE, Usage, default_out, inputs, shown_path, without_of
+from .inputs import DEFAULT_JOB, FREE, Usage, default_out, inputs, known, shown_path, without_of
 
 __all__ = ["FREE", "run"]
 
@@ -24,9 +24,10 @@ def parser() -> argparse.ArgumentParser:
         return one
 
     one = add("compile", "profile x job -> an output folder", "compile runpod --job jobs/sweep.yaml --without network-volume")
-    _profile(one)
+    one.add_argument("profiles", metavar="PROFILE", nargs="*", help="names in profiles/ or paths")
+    one.add_argument("--all", action="store_true", help="every profile in profiles/")
     _job(one)
-    one.add_argument("--out", metavar="DIR", help="output folder (default: out/PROFILE, out/PROFILE.JOB for another job than demo)")
+    one.add_argument("--out", metavar="DIR", help="output folder of one profile (default: out/PROFILE, out/PROFILE.JOB for another job than demo)")
     one.add_argument("--force", action="store_true", help="overwrite files that were edited by hand")
     one = add("check", "say everything that is wrong, write nothing", "check runpod --job sweep --format github")
     one.add_argument("profiles", metavar="PROFILE", nargs="*", help="names in profiles/ or paths (default: all)")
@@ -74,10 +75,19 @@ def run(arguments: list[str]) -> int:
 
 
 def compile_(given: argparse.Namespace) -> int:
-    """compile: write the output folder, or nothing."""
+    """compile: write the output folder of each profile, or nothing of it. The worst exit code counts."""
+    profiles = known("profiles") if given.all else given.profiles
+    if not profiles or (given.all and given.profiles):
+        raise Usage("name a profile, or --all; there are: " + ", ".join(known("profiles")))
+    if given.out and len(profiles) > 1:
+        raise Usage("--out goes with one profile")
+    return max([_compile_one(word, given) for word in profiles])
+
+
+def _compile_one(word: str, given: argparse.Namespace) -> int:
     report = Report()
     without = without_of(given.without)
-    bindings = inputs(given.profile, given.job, without, report)
+    bindings = inputs(word, given.job, without, report)
     sys.stderr.write(report.text())
     if bindings is None:
         return 1

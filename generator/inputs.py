@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from .bind import Bindings
@@ -39,16 +40,21 @@ def locate(word: str, folder: str) -> tuple[Path, str]:
 
 def read(word: str, folder: str, report: Report) -> Document:
     """Load and validate one profile or job."""
-    letter = "P" if folder == "profiles" else "J"
-    path, shown = locate(word, folder)
-    doc = load(path, shown, letter, FREE if letter == "J" else frozenset())
-    report.add(doc.diagnostics)
-    report.lines[shown] = doc.lines
-    if not any(one.severity == "error" for one in doc.diagnostics):
-        from .validate import validate
-
-        report.add(validate(doc, letter))
+    doc, found = _read(*locate(word, folder), "P" if folder == "profiles" else "J")
+    report.add(found)
+    report.lines[doc.file] = doc.lines
     return doc
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, shown: str, letter: str) -> tuple[Document, list]:
+    """A document and its findings; the job of many profiles is read once."""
+    doc = load(path, shown, letter, FREE if letter == "J" else frozenset())
+    if any(one.severity == "error" for one in doc.diagnostics):
+        return doc, doc.diagnostics
+    from .validate import validate
+
+    return doc, doc.diagnostics + validate(doc, letter)
 
 
 def without_of(words: list[str]) -> tuple[str, ...]:

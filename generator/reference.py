@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .codes import BOTH, JOB, PROFILE, TABLE
 from .quote import code, md
-from .validate import schema_of
+from .validate import merged, schema_of
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Made by `python -m generator.reference` from {source}; do not edit. -->"
@@ -25,7 +25,7 @@ def _schema_page(letter: str, kind: str) -> str:
     out += [f"An editor that knows YAML schemas completes the fields where the first line is "
             f"`# yaml-language-server: $schema=../schema/{kind}.schema.json`; `python -m generator new {'--job ' if letter == 'J' else ''}NAME` writes it.", ""]
     for key, sub in schema["properties"].items():
-        base = _resolve(letter, sub)
+        base = merged(letter, sub)
         out += [f"## {key}", "", f"{base.get('description', '')} {_must(key, schema)}".strip(), ""]
         rows = list(_rows(letter, base, ""))
         if rows:
@@ -35,13 +35,6 @@ def _schema_page(letter: str, kind: str) -> str:
     return "\n".join(out).rstrip("\n") + "\n"
 
 
-def _resolve(letter: str, schema: dict) -> dict:
-    if "$ref" not in schema:
-        return schema
-    base = schema_of(letter)["$defs"][schema["$ref"].rsplit("/", 1)[1]]
-    return {**base, **{key: value for key, value in schema.items() if key != "$ref"}}
-
-
 def _must(key: str, parent: dict) -> str:
     return "" if key in parent.get("required", []) else "Optional."
 
@@ -49,10 +42,10 @@ def _must(key: str, parent: dict) -> str:
 def _rows(letter: str, schema: dict, prefix: str):
     """A table row for each field below a schema, depth first."""
     if schema.get("type") == "array" and isinstance(schema.get("items"), dict):
-        yield from _rows(letter, _resolve(letter, schema["items"]), prefix + "[]")
+        yield from _rows(letter, merged(letter, schema["items"]), prefix + "[]")
         return
     for key, sub in schema.get("properties", {}).items():
-        base = _resolve(letter, sub)
+        base = merged(letter, sub)
         name = f"{prefix}.{key}" if prefix else key
         text = f"{base.get('description', '')} {_must(key, schema)}".strip()
         yield f"| {code(name)} | {md(text)} | {md(_type(letter, base))} | {_sample(base, True)} |"
@@ -63,7 +56,7 @@ def _type(letter: str, schema: dict) -> str:
     if "enum" in schema:
         return " or ".join(str(each) for each in schema["enum"])
     if "anyOf" in schema and "type" not in schema:
-        return " or ".join("empty" if branch.get("const") == "" else _type(letter, _resolve(letter, branch)) for branch in schema["anyOf"])
+        return " or ".join("empty" if branch.get("const") == "" else _type(letter, merged(letter, branch)) for branch in schema["anyOf"])
     kind = schema.get("type", "any")
     names = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list", "object": "mapping", "null": "null", "number": "number"}
     kind = " or ".join(names[each] for each in ([kind] if isinstance(kind, str) else kind))

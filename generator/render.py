@@ -104,12 +104,38 @@ def _only_safe(value: Any) -> Any:
     raise _Misuse(f"a value without a filter: {value!r:.60}")
 
 
+def _kept():
+    """Where compiled templates are kept: under build/, by the digest of what they depend on beside their own text.
+
+    Nothing needs it: where it cannot be written, or what lies there is cut, templates are compiled again.
+    """
+    import hashlib
+
+    import jinja2
+
+    class Kept(jinja2.FileSystemBytecodeCache):
+        def dump_bytecode(self, bucket):
+            try:
+                super().dump_bytecode(bucket)
+            except OSError:
+                pass
+
+    here = Path(__file__).resolve().parent
+    version = hashlib.sha256(b"".join((here / name).read_bytes() for name in ("quote.py", "render.py")) + jinja2.__version__.encode())
+    folder = here.parent / "build" / "templates" / version.hexdigest()[:12]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Kept(str(folder))
+    except OSError:
+        return None
+
+
 @lru_cache(maxsize=1)
 def _environment():
     import jinja2
 
     env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, finalize=_only_safe, autoescape=False,
+        loader=jinja2.FileSystemLoader(TEMPLATES), bytecode_cache=_kept(), undefined=jinja2.StrictUndefined, finalize=_only_safe, autoescape=False,
         keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True, line_statement_prefix="#%",
         comment_start_string="<#--", comment_end_string="--#>",
     )

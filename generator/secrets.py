@@ -24,18 +24,23 @@ _FORMS = [
     ("a bearer token", r"(?i)\bbearer\s+[A-Za-z0-9._~+/-]{16,}"),
 ]
 _KNOWN = [(name, re.compile(form)) for name, form in _FORMS]
+_ANY = re.compile("|".join(f"(?:{form})" for _, form in _FORMS if "(?i)" not in form) + "|(?i:bearer)")
 _WORDS = r"(?:api|access|auth|secret|private)[_-]?(?:key|token)|token|secret|passw(?:or)?d|passphrase|credential"
 # NAME=value, name: value, --name value. A value that is a variable, a placeholder or prose is none: `_valuable`.
 _PAIR = re.compile(rf"(?i)(?:{_WORDS})['\"]?\s*[=:]\s*['\"]?(?P<value>[^\s'\",;&}}]+)")
 _OPTION = re.compile(rf"(?i)--[a-z-]*(?:{_WORDS})[ =]+['\"]?(?P<value>[^\s'\",;&}}]+)")
+_HINT = re.compile(r"(?i)key|token|secret|passw|passphrase|credential")
 _NAME = re.compile(rf"(?i)(?:^|[_-])(?:{_WORDS})\Z")
 
 
 def secret_in(text: str) -> str:
     """What kind of secret the text seems to hold; empty where none."""
-    for name, form in _KNOWN:
-        if form.search(text):
-            return name
+    if _ANY.search(text):  # one look for the many texts that hold none
+        for name, form in _KNOWN:
+            if form.search(text):
+                return name
+    if not _HINT.search(text):
+        return ""
     for form in (_PAIR, _OPTION):
         if any(_valuable(match["value"]) for match in form.finditer(text)):
             return "a value beside a name like token, key or password"

@@ -6,7 +6,7 @@ import json
 import textwrap
 from typing import Any
 
-from .validate import schema_of
+from .validate import merged, schema_of
 
 UNFILLED = "???"
 
@@ -22,13 +22,6 @@ def skeleton(letter: str, name: str) -> str:
     return "\n".join(head + _fields(letter, schema_of(letter), 0)) + "\n"
 
 
-def _resolve(letter: str, schema: dict) -> dict:
-    if "$ref" not in schema:
-        return schema
-    base = schema_of(letter)["$defs"][schema["$ref"].rsplit("/", 1)[1]]
-    return {**base, **{key: value for key, value in schema.items() if key != "$ref"}}
-
-
 def _comment(text: str, indent: int) -> list[str]:
     return [" " * indent + "# " + line for line in textwrap.wrap(text, max(60, 118 - indent))]
 
@@ -42,7 +35,7 @@ def _fields(letter: str, schema: dict, indent: int) -> list[str]:
     if letter == "J" and indent == 0:
         required.append("matrix")
     for key, sub in schema.get("properties", {}).items():
-        sub = _resolve(letter, sub)
+        sub = merged(letter, sub)
         need = key in required
         out += _comment(("" if need else "Optional. ") + sub.get("description", "") + _options(sub), indent)
         out += _value(letter, key, sub, indent) if need else [" " * indent + f"# {key}: {_example(sub)}".removesuffix(f" {UNFILLED}")]
@@ -75,7 +68,7 @@ def _value(letter: str, key: str, schema: dict, indent: int) -> list[str]:
 
 def _list(letter: str, key: str, schema: dict, indent: int) -> list[str]:
     pad = " " * indent
-    item: Any = _resolve(letter, schema["items"])
+    item: Any = merged(letter, schema["items"])
     if item.get("type") != "object":
         return [f'{pad}{key}: ["{UNFILLED}"]']  # in brackets a bare ??? is not YAML
     out = [f"{pad}{key}:"]

@@ -28,7 +28,24 @@ def schema_of(letter: str) -> dict:
 def _validator(letter: str):
     from jsonschema import Draft202012Validator
 
-    return Draft202012Validator(schema_of(letter))
+    return Draft202012Validator(_inlined(letter, schema_of(letter)))
+
+
+def _inlined(letter: str, schema: Any) -> Any:
+    """The schema with each $ref written out: quicker, and an error then carries the field's own description."""
+    if isinstance(schema, list):
+        return [_inlined(letter, each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _inlined(letter, each) for key, each in merged(letter, schema).items() if key != "$defs"}
+
+
+def merged(letter: str, schema: dict) -> dict:
+    """A schema with its $ref resolved; what stands beside the reference wins."""
+    if "$ref" not in schema:
+        return schema
+    base = schema_of(letter)["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+    return {**base, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
 def validate(doc: Document, letter: str) -> list[Diagnostic]:
@@ -68,8 +85,7 @@ def _meaning(letter: str, path: tuple) -> str:
     for part in path:
         parent = schema
         schema = schema.get("items", {}) if isinstance(part, int) else schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
-        base = _resolve(letter, schema)
-        schema = {**base, **{key: value for key, value in schema.items() if key != "$ref"}} if schema is not base else schema
+        schema = merged(letter, schema)
     text = schema.get("description") or parent.get("description", "")
     options = "one of: " + ", ".join(map(str, schema["enum"])) if "enum" in schema else ""
     example = f"e.g. {json.dumps(schema['examples'][0], ensure_ascii=False)}" if schema.get("examples") and not options else ""
@@ -135,7 +151,7 @@ def _finding(doc: Document, letter: str, error) -> list[Diagnostic]:
     if rule == "required":  # jsonschema says it once for each missing field; alike findings are printed once
         return [
             _say(doc, letter + "202", path, f"the field '{key}' is missing" + (f" in {dotted(path)}" if path else ""),
-                 _missing_hint(letter, error.schema, key), bool(path) and isinstance(path[-1], str))
+                 _missing_hint(error.schema, key), bool(path) and isinstance(path[-1], str))
             for key in want if key not in value
         ]
     if rule == "type":
@@ -149,15 +165,15 @@ def _finding(doc: Document, letter: str, error) -> list[Diagnostic]:
         names = " or ".join("+".join(branch["required"]) for branch in want)
         return [_say(doc, letter + "202", path, f"{dotted(path)} has none of the fields {names}", "write one of them")]
     if rule in ("anyOf", "oneOf"):
-        kinds = [branch.get("type") or _KINDS.get("string") for branch in (_resolve(letter, b) for b in want)]
+        kinds = [branch.get("type") for branch in want]
         words = " or ".join(_KINDS.get(kind, "text") if isinstance(kind, str) else "text" for kind in kinds)
         return [_say(doc, letter + "203", path, f"{dotted(path)} is {words}, and this is {shown(value)}", _type_hint(doc, path, value, kinds))]
     if rule == "pattern" and "propertyNames" in error.absolute_schema_path:
         return [_say(doc, letter + "205", (*path, value), f"'{value}' does not fit as a name in {dotted(path)}",
-                     _describe(letter, error.schema), True)]
+                     _describe(error.schema), True)]
     if rule == "pattern":
-        return [_say(doc, letter + "205", path, f"{shown(value)} does not fit {dotted(path)}", _describe(letter, error.schema))]
-    return [_say(doc, letter + "206", path, f"{dotted(path)}: {_limit(rule, want, value, name)}", _describe(letter, error.schema))]
+        return [_say(doc, letter + "205", path, f"{shown(value)} does not fit {dotted(path)}", _describe(error.schema))]
+    return [_say(doc, letter + "206", path, f"{dotted(path)}: {_limit(rule, want, value, name)}", _describe(error.schema))]
 
 
 def _limit(rule: str, want: Any, value: Any, name: str) -> str:
@@ -222,20 +238,15 @@ def _number_hint(name: str, value: str) -> str:
     return "write a number without quotes and without a unit"
 
 
-def _resolve(letter: str, schema: dict) -> dict:
-    ref = schema.get("$ref", "")
-    return schema_of(letter)["$defs"][ref.rsplit("/", 1)[1]] if ref else schema
-
-
-def _describe(letter: str, schema: dict) -> str:
+def _describe(schema: dict) -> str:
     text = schema.get("description", "")
     return text[:1].lower() + text[1:].rstrip(".") if text else ""
 
 
-def _missing_hint(letter: str, schema: dict, key: str) -> str:
+def _missing_hint(schema: dict, key: str) -> str:
     sub = schema.get("properties", {}).get(key, {})
-    text = sub.get("description") or _resolve(letter, sub).get("description", "")
-    examples = sub.get("examples") or _resolve(letter, sub).get("examples")
+    text = sub.get("description", "")
+    examples = sub.get("examples")
     example = f", e.g. {json.dumps(examples[0], ensure_ascii=False)}" if examples else ""
     return text.rstrip(".") + example
 

@@ -13,6 +13,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from . import __version__
@@ -41,12 +42,18 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@lru_cache(maxsize=None)
+def _templates_digest(folder: Path) -> str:
+    """One digest over all templates and libraries, by name."""
+    whole = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".j2", ".bash", ".py"):
+            whole.update(f"{path.relative_to(folder).as_posix()} {digest(path.read_bytes())}\n".encode())
+    return whole.hexdigest()
+
+
 def sources(b: Bindings, files: dict[str, Output]) -> bytes:
     """SOURCES.json: what this was compiled from. No time, host or absolute path."""
-    templates = hashlib.sha256()
-    for path in sorted(TEMPLATES.rglob("*")):
-        if path.suffix in (".j2", ".bash"):
-            templates.update(f"{path.relative_to(TEMPLATES).as_posix()} {digest(path.read_bytes())}\n".encode())
     record = {
         "schema": "sources/1",
         "compiler": __version__,
@@ -54,7 +61,7 @@ def sources(b: Bindings, files: dict[str, Output]) -> bytes:
         "job": {"file": b.job_doc.file, "sha256": b.job_doc.digest},
         "without": list(b.without),
         "schemas": [{"file": f"schema/{name}", "sha256": digest((SCHEMA_DIR / name).read_bytes())} for name in ("profile.schema.json", "job.schema.json")],
-        "templates_sha256": templates.hexdigest(),
+        "templates_sha256": _templates_digest(TEMPLATES),
         "files": [{"path": path, "sha256": digest(files[path].data), "mode": "0755" if files[path].executable else "0644"} for path in sorted(files)],
     }
     return (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()

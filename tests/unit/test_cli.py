@@ -27,6 +27,7 @@ def gr(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(module, "ROOT", root)
 
     def run(*words: str):
+        inputs._read.cache_clear()  # a process of its own reads the files anew
         try:
             code = cli.run(list(words))
         except SystemExit as leave:
@@ -85,6 +86,16 @@ def test_no_profile_no_render(gr):
     assert gr("compile", "no/such.yaml")[0] == 2 and gr("compile", str(gr.root))[0] == 2
     assert gr("compile", "rental", "--job", "dmo")[2].endswith("did you mean 'demo'?\n")
     assert gr("compil", "rental")[0] == 2 and gr()[0] == 2
+
+
+def test_all_profiles_in_one_process(gr):
+    shutil.copy(FIXTURES / "rental.yaml", gr.root / "profiles/second.yaml")
+    code, out, _ = gr("compile", "--all")
+    assert code == 0 and "out/rental: " in out and "out/second: " in out
+    (gr.root / "profiles/second.yaml").write_text("x: 1\n")
+    code, out, err = gr("compile", "rental", "second")
+    assert code == 1 and "out/rental: " in out and "P201" in err
+    assert gr("compile", "--all", "rental")[0] == 2 and gr("compile", "rental", "second", "--out", "x")[0] == 2
 
 
 def test_the_output_folder(gr):
