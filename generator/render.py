@@ -147,6 +147,8 @@ def _environment():
 class Page:
     """What one template may call; the block of bound values must be opened and closed once."""
 
+    suffix = ".bash"  # of its libraries
+
     def __init__(self, b: Bindings, target: str, template: str):
         self.b, self.target, self.template = b, target, template
         self.name = Path(target).name
@@ -156,7 +158,7 @@ class Page:
     def names(self) -> dict:
         """The names that the template sees."""
         return {"header": self.header, "bound_begin": self.bound_begin, "bound_end": self.bound_end,
-                "const": self.const, "array": self.array}
+                "const": self.const, "array": self.array, "lib": self.lib}
 
     def finish(self) -> None:
         """Complain about a block that was left open."""
@@ -192,6 +194,15 @@ class Page:
             f"# To change it, edit the source or {self.b.profile_doc.file}, then: {make_command(self.b)}",
         ]
 
+    def lib(self, *names: str) -> quote.Safe:
+        """The text of library files, each once in a script, after what it needs."""
+        order: list[str] = []
+        for name in names:
+            _collect(name, self.suffix, order, ())
+        new = [name for name in order if name not in self.libs]
+        self.libs += new
+        return quote.Safe("\n".join(lib_text(name, self.suffix).rstrip("\n") + "\n" for name in new).rstrip("\n"))
+
     def header(self, purpose: str) -> quote.Safe:
         raise NotImplementedError
 
@@ -206,7 +217,7 @@ class Bash(Page):
     """A bash script."""
 
     def names(self) -> dict:
-        return {**super().names(), "override": self.override, "lib": self.lib, "load_action": self.load_action}
+        return {**super().names(), "override": self.override, "load_action": self.load_action}
 
     def header(self, purpose: str) -> quote.Safe:
         return quote.Safe("\n".join([
@@ -249,18 +260,11 @@ class Bash(Page):
         out += [f"    {quote.word(action['verb'])}) action_{number} ;;" for number, action in enumerate(self.b.actions, 1)]
         return quote.Safe("\n".join([*out, "    *) return 1 ;;", "  esac", "}"]))
 
-    def lib(self, *names: str) -> quote.Safe:
-        """The text of library files, each once in a script, after what it needs."""
-        order: list[str] = []
-        for name in names:
-            _collect(name, order, ())
-        new = [name for name in order if name not in self.libs]
-        self.libs += new
-        return quote.Safe("\n".join(lib_text(name).rstrip("\n") + "\n" for name in new).rstrip("\n"))
-
 
 class Python(Page):
     """A Python script: the same block, as assignments."""
+
+    suffix = ".py"
 
     def header(self, purpose: str) -> quote.Safe:
         return quote.Safe("\n".join(["#!/usr/bin/env python3", *self._head(purpose)]))
@@ -311,27 +315,27 @@ def words(values: list[str], indent: str, outer: str = "") -> str:
 
 
 @lru_cache(maxsize=None)
-def lib_text(name: str) -> str:
+def lib_text(name: str, suffix: str = ".bash") -> str:
     """A library file; Jinja never reads it."""
-    path = TEMPLATES / "lib" / f"{name}.bash"
+    path = TEMPLATES / "lib" / f"{name}{suffix}"
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or not path.exists():
-        raise _Misuse(f"no library templates/lib/{name}.bash")
+        raise _Misuse(f"no library templates/lib/{name}{suffix}")
     return path.read_text(encoding="utf-8")
 
 
-def _collect(name: str, order: list[str], above: tuple[str, ...]) -> None:
+def _collect(name: str, suffix: str, order: list[str], above: tuple[str, ...]) -> None:
     """Append `name` after all that it needs."""
     if name in above:
         raise _Misuse(f"libraries need each other in a ring: {' > '.join((*above, name))}")
     if name in order:
         return
-    second = (lib_text(name).split("\n", 2) + [""])[1]
+    second = (lib_text(name, suffix).split("\n", 2) + [""])[1]
     match = re.match(r"# needs:(?P<names>[a-z0-9_ ]*)", second)
-    if not match:
+    if not match and suffix == ".bash":
         raise _Misuse(f"the second line of templates/lib/{name}.bash is not '# needs: …'")
-    wanted = re.split(r"\s{2,}", match["names"].strip())[0].split()
+    wanted = [] if not match else re.split(r"\s{2,}", match["names"].strip())[0].split()
     for need in wanted:
-        _collect(need, order, (*above, name))
+        _collect(need, suffix, order, (*above, name))
     order.append(name)
 
 

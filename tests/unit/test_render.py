@@ -119,6 +119,8 @@ def test_libraries_come_once_and_after_what_they_need(page):
     text = page("{{ lib('c') }}\n{{ lib('a', 'b') }}\n", libs=libs)
     assert text.index("b() {") < text.index("a() {") < text.index("c() {") and text.count("a() {") == 1
     assert "${#x[@]} {{ x }}" in text  # Jinja has not read it
+    (render.TEMPLATES / "lib" / "p.py").write_text("# p\nX = '{{ x }}'\n")  # a Python page takes .py, whose needs line may be left out
+    assert "X = '{{ x }}'" in page("{{ lib('p') }}\n", "local/x.py")
     with pytest.raises(render.TemplateBug, match="ring"):
         page("{{ lib('d') }}", libs={"d": "# d\n# needs: e\n", "e": "# e\n# needs: d\n"})
 
