@@ -40,28 +40,28 @@ def count(job: dict) -> int:
 def split_command(command: str, names: list[str]) -> tuple[list[str | int], list[tuple[int, str, str]]]:
     """A command cut at its columns: literal text and column indexes by turns, and what is wrong with it.
 
-    A column counts outside quotes, comments aside, and not after `$`. Each trouble is (offset, kind, word), kind being
-    `unknown` (no such column) or `quoted` (a column inside quotes, where it stays as it is).
+    A column counts outside quotes and not after `$`. Each trouble is (offset, kind, word), kind being `unknown` (no such
+    column), `quoted` (a column inside quotes, where it stays as it is) or `open` (a quote or backslash without its end).
     """
     parts: list[str | int] = []
     troubles: list[tuple[int, str, str]] = []
     index = {name: at for at, name in enumerate(names)}
-    start = at = 0
-    quote = ""
+    start = at = opened = 0
+    quote = ""  # ', " or $' while inside one
     while at < len(command):
         c = command[at]
-        if quote == "'":
-            quote = "" if c == "'" else quote
-        elif c == "\\":
+        if c == "\\" and quote != "'":
+            if at + 1 == len(command):
+                troubles.append((at, "open", "a backslash at the end"))
             at += 2
             continue
-        elif quote == '"':
-            quote = "" if c == '"' else quote
+        if quote:
+            quote = "" if c == quote[-1] else quote
         elif c in "'\"":
-            quote = c
+            quote, opened = ("$'" if c == "'" and command[at - 1 : at] == "$" else c), at
         if c == "{":
             match = _WORD.match(command, at)
-            if match and not (at and command[at - 1] == "$"):
+            if match and command[at - 1 : at] != "$":
                 if quote and match[1] in index:
                     troubles.append((at, "quoted", match[1]))
                 elif not quote and match[1] not in index:
@@ -71,6 +71,8 @@ def split_command(command: str, names: list[str]) -> tuple[list[str | int], list
                     at = start = match.end()
                     continue
         at += 1
+    if quote:
+        troubles.append((opened, "open", f"the {quote[-1]} is not closed"))
     parts.append(command[start:])
     return parts, troubles
 

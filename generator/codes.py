@@ -75,7 +75,7 @@ JOB = {
     "J305": ("error", "not a cell name", "1 to 128 of A-Z a-z 0-9 . _ = , + @ - beginning with a letter or digit: it becomes a folder and an argument."),
     "J306": ("error", "cell name twice", "Also after case folding and Unicode normalisation: a laptop's file system may see one file."),
     "J307": ("error", "command is not one line", "A queue line is one line. Write `>-` in YAML and `&&` between steps, or put it into a script."),
-    "J308": ("error", "quote not closed", "The shell would read on into nothing."),
+    "J308": ("error", "bash cannot read the command", "`bash -n` refuses it, mostly for a quote or a bracket that is not closed. Without a bash of version 4 here only the quotes are counted."),
     "J309": ("warning", "column not in the command", "All its values run the same command; a program that reads CELL_NAME may want that."),
     "J310": ("error", "does not fit the data tier", "Bytes: needs.disk_gb x cells + 10 %. The cap is the profile's."),
     "J311": ("error", "too many files for the tier", "Files: needs.files x cells, against the tier's inode cap."),

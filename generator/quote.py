@@ -76,8 +76,9 @@ def code(value) -> Safe:
 
 
 def to_json(value) -> Safe:
-    """JSON, which is YAML too."""
-    return Safe(json.dumps(value, ensure_ascii=False))
+    """JSON, which is YAML too: what YAML would fold or refuse is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return Safe("".join(c if c.isprintable() or c > "\uffff" else json.dumps(c)[1:-1] for c in text))
 
 
 def python(value) -> Safe:

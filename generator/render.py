@@ -16,6 +16,7 @@ What a template may call stands in docs/architecture.md. A Markdown template (`R
     has_ssh         true where the kind has the scripts that go over ssh
     title, make_command   the header's texts
     gb(bytes)       a number of bytes in GB with up to 2 decimals
+    and the helpers of runbook.py: box, script, here, prose, cite, check, yes, rows, facts …
 
 Every `{{ … }}` needs a filter of quote.py (q, comment, md, code, json, py); plain integers may go without.
 """
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cells as cells_module
-from . import quote
+from . import quote, runbook
 from .bind import SSH_KINDS, Bindings, Bound, action_fields
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
@@ -296,6 +297,7 @@ class Markdown(Page):
             "meter_stop": next(one for one in actions if one["verb"] == b.profile["teardown"]["meter_stop"]),
             "cell_count": b["CELLS"].value, "budget": b.budget, "scripts": scripts(kind), "has_ssh": kind in SSH_KINDS and kind != "owned",
             "title": b["TITLE"].value, "make_command": make_command(b), "gb": _gb,
+            **runbook.helpers(b),
         }
 
 

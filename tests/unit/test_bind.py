@@ -85,6 +85,13 @@ def test_the_matrix_goes_in_written_order():
     assert got[0][1] == "run x 2 ${b} '{b}' \"{a}\" \\{b} {} {b,a} a2c"
 
 
+def test_an_escaped_quote_in_an_ansi_string_closes_nothing():
+    job = {"matrix": {"v": ["1"]}, "cell": "c", "command": "run $'it\\'s {v}' {v} \"\\\"{v}\" {v}"}
+    assert [command for _, command in cells.cells(job)] == ["run $'it\\'s {v}' 1 \"\\\"{v}\" 1"]
+    assert {kind for _, kind, _ in cells.split_command(job["command"], ["v"])[1]} == {"quoted"}
+    assert [kind for _, kind, _ in cells.split_command("a 'b", [])[1]] == ["open"] and [kind for _, kind, _ in cells.split_command("a \\", [])[1]] == ["open"]
+
+
 def test_a_hostile_value_is_one_word(tmp_path):
     """Case 12: a value that looks like an option or a command stays a value."""
     job = {"matrix": {"v": ["--help", "a b", "$(x)", "it's", ""]}, "cell": "c", "command": "run {v}"}

@@ -1,11 +1,14 @@
 """Quoting: no value gets out of its place. S43 T8(by the profile) cases 8 and 10; the values are run under bash."""
 
+import ast
+import json
 import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import FIXTURES
 from generator import cells, quote, render
 from generator.bind import bind
@@ -68,6 +71,28 @@ def test_a_column_comes_back_equal(empty, value):
     job = {"matrix": {"v": [value]}, "cell": "x", "command": 'printf "%s\\0" {v}'}
     (name, command), = cells.cells(job)
     assert bash(command, empty) == [value]
+
+
+@quick
+@given(text)
+def test_a_cell_value_is_one_word_of_any_shell(empty, value):
+    """`sh` may be dash or busybox: single quotes are all that it takes."""
+    done = subprocess.run(["sh", "-c", f"printf '%s\\0' {quote.single(value)}"], cwd=empty, env=ENV, capture_output=True, check=True)
+    assert done.stdout.decode() == value + "\0" and list(empty.iterdir()) == []
+
+
+@quick
+@given(text)
+def test_json_is_yaml(value):
+    """A value in a YAML file comes back equal from a YAML 1.1 reader and from a JSON reader."""
+    out = quote.to_json({"key": [value]})
+    assert "\n" not in out and json.loads(out) == yaml.safe_load(out) == {"key": [value]}
+
+
+@quick
+@given(text)
+def test_a_python_literal_comes_back_equal(value):
+    assert ast.literal_eval(quote.python(value)) == value and "\n" not in quote.python(value)
 
 
 @quick
