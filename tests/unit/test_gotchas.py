@@ -10,11 +10,11 @@ ENTRIES = {one[1]: one[2] for one in re.finditer(r"^### (U[0-9]{2})\n(.*?)(?=^##
 
 
 def cited():
-    """Every id with the file that cites it."""
+    """Every id with the file that cites it. One in quotes is a number format's name ("U64"), not a trap."""
     for folder in ("templates", "generator", "profiles", "jobs", "schema", "docs"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and path.suffix in (".j2", ".bash", ".py", ".yaml", ".json", ".md", ".sh"):
-                for one in re.finditer(r"(?<![A-Za-z0-9_+\\-])U[0-9]{2}(?![0-9A-Za-z])", path.read_text(encoding="utf-8")):
+                for one in re.finditer(r"(?<![A-Za-z0-9_+"'\\-])U[0-9]{2}(?![0-9A-Za-z"'])", path.read_text(encoding="utf-8")):
                     yield one[0], path.relative_to(ROOT)
 
 
