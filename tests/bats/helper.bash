@@ -71,8 +71,9 @@ refused() { # <code> <words>…
   done
 }
 
-fail_with() { # <message> : prints it with what the command said
+fail_with() { # <message> : prints it with what the command said, and fails
   printf '%s\nstatus: %s\nstdout:\n%s\nstderr:\n%s\n' "$1" "${status-}" "${output-}" "${stderr-}" >&2
+  return 1
 }
 
 # Puts a shim first on PATH: its N-th call (0 = every) fails with CODE and MESSAGE, the others pass on to the real tool.
