@@ -32,3 +32,12 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   done <"$file"
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
 }
+
+# The place of a cell in QUEUE_NAMES, into REPLY.
+queue_index() { # <cell>    returns: 1 where it is not there
+  for ((REPLY = 0; REPLY < ${#QUEUE_NAMES[@]}; REPLY++)); do
+    [[ ${QUEUE_NAMES[REPLY]} != "$1" ]] || return 0
+  done
+  REPLY=''
+  return 1
+}

@@ -48,9 +48,9 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # $(<) drops NULs and the last newlines: the guard x shows whether a newline ended it.
-  { text=$(cat -- "$file" && printf x); } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n'x ]] || return 2
+  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
+  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
+  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
   while IFS= read -r line; do
     if ((first)); then
       first=0
@@ -85,7 +85,7 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
         ;;
       *) return 2 ;;
     esac
-  done <<<"${text%$'\n'x}"
+  done <"$file"
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
 }

@@ -1,0 +1,280 @@
+# lib/cell.bash: one attempt of one cell, from its line in the queue to its record.
+# needs: exit log path file record proc hash room run queue bundle claim cellenv limits group evidence classify
+# reads: CELL QUEUE_FILE ADOPT SELF_DIR and what open_run sets
+
+# The cell's command and index, from the one reader of queues. Sets COMMAND COMMAND_SHA CELL_INDEX.
+find_cell() {
+  local REPLY file=${QUEUE_FILE:-$D/queue.tsv} i known=''
+  [[ -n $QUEUE_FILE || -e $file ]] || file=$SELF_DIR/queue.tsv
+  if [[ $file != "$D/queue.tsv" && -e $D/queue.tsv ]]; then
+    read_queue "$D/queue.tsv"
+    queue_index "$CELL" && known=${QUEUE_COMMANDS[REPLY]}
+  fi
+  read_queue "$file"
+  queue_index "$CELL" || refuse "$EX_CONFIG" "cell $CELL" "it is not in $file" "names there: ${QUEUE_NAMES[*]:0:5} …"
+  i=$REPLY
+  COMMAND=${QUEUE_COMMANDS[i]} CELL_INDEX=$i
+  # The run's own queue holds one shard: its k-th cell is the source's k*N + I-1.
+  [[ $file != "$D/queue.tsv" ]] || CELL_INDEX=$((i * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
+  [[ -z $known || $known == "$COMMAND" ]] || refuse_command "the run's own queue $D/queue.tsv has another"
+  hash_text "$COMMAND" || refuse "$EX_MISSING" "hashing" "the command's digest cannot be made" "look at openssl and sha256sum"
+  COMMAND_SHA=$REPLY
+}
+refuse_command() { # <why>
+  refuse "$EX_GATE" "cell $CELL" "its command was changed: $1" "undo the change and continue, or begin anew with RUN=$JOB.2"
+}
+
+# What this call is to do, into CELL_NEXT: nothing, sync or run. Refuses 75, 77.
+judge_cell() {
+  local REPLY rc=0
+  CELL_NEXT=run
+  check_bundled "$CELL" || rc=$?
+  if ((rc == 0)); then
+    [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$B/records/$CELL.json is of another"
+    CELL_NEXT=nothing
+    return 0
+  fi
+  rc=0
+  read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || rc=$?
+  ((rc != 2)) || log "cell $CELL: $D/state/$CELL.json is not a whole record of this run: unknown, so it is run again"
+  if ((rc == 0)); then
+    [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$D/state/$CELL.json is of another"
+    case $R_state in
+      unsynced | done) CELL_NEXT=sync ;;
+    esac
+  fi
+  judge_claim
+}
+judge_claim() {
+  last_claim "$CELL"
+  case $CLAIM_STATE in
+    live) refuse "$EX_BUSY" "cell $CELL" "process ${CLAIM_PID:-not known yet} runs it (claim $CLAIM_N)" "wait for it, or stop it: kill -TERM ${CLAIM_PID:-PID}" ;;
+    foreign)
+      [[ $ADOPT == true ]] || refuse "$EX_BUSY" "cell $CELL" "box $CLAIM_HOST has claim $CLAIM_N" "if that box is gone for good, say --adopt"
+      bury_host "$CLAIM_HOST" || refuse "$EX_COPY" "$D/claims" "it cannot be written" "look at the data tier: room, rights"
+      ;;
+    dead) log "cell $CELL: attempt $CLAIM_N is over, its claim is stale" ;;
+  esac
+}
+
+# Everything that can refuse comes before the claim, and leaves the record as it was.
+gate_cell() {
+  [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
+  if [[ $COMMAND == *'$PY'* || $COMMAND == *"\${PY"* ]]; then
+    command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
+  fi
+  [[ -z $HF_HOME ]] || expand_path HF_HOME
+  gate_inputs
+  gate_cell_room
+  gate_gpus
+  read_secrets
+  prove_proxy
+  make_scratch || refuse "$EX_NOROOM" "$S" "the scratch folder cannot be made" "look at SCRATCH=$SCRATCH: room, rights"
+}
+
+# The claim, then a clean folder, then the record that says running.
+take_cell() {
+  local rc=0
+  CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
+  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 OOM_BEFORE='' OOM_AFTER='' SWEPT=0 LOG_LOST=0
+  trap 'on_stop TERM' TERM
+  trap 'on_stop INT' INT
+  trap 'on_stop HUP' HUP
+  trap 'on_stop USR1' USR1
+  trap 'on_limit' USR2
+  take_claim "$CELL" || rc=$?
+  case $rc in
+    0) ;;
+    "$EX_BUSY") refuse "$EX_BUSY" "cell $CELL" "another runner was quicker" "leave it to that one" ;;
+    *) refuse "$EX_NOROOM" "$D/claims/$CELL" "the claim cannot be written" "look at the data tier: room, rights" ;;
+  esac
+  printf -v CELL_LOG '%s/logs/%s/attempt-%03d.log' "$D" "$CELL" "$ATTEMPT"
+  # Whoever ran it before may have died and left the trainer alive.
+  ((CLAIM_N == 0)) || sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S"
+  clean_folder
+  mkdir -p -- "$CELL_DIR" "${CELL_LOG%/*}" "$D/state" || refuse "$EX_NOROOM" "$CELL_DIR" "the folder cannot be made" "look at the data tier: room, rights"
+  utc_now
+  STARTED=$REPLY
+  write_cell running '' '' || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
+  event running "$CELL" "$ATTEMPT" "process $$"
+}
+
+# What lies in the cell's folder is this run's only if an attempt of this run got as far as its record or its log.
+clean_folder() {
+  local n=1 to
+  [[ -e $CELL_DIR || -L $CELL_DIR ]] || return 0
+  if ((CLAIM_N > 0)); then
+    if [[ -e $D/state/$CELL.json ]] || compgen -G "$D/logs/$CELL/attempt-*.log" >/dev/null; then return 0; fi
+  fi
+  if [[ -d $CELL_DIR && ! -L $CELL_DIR ]] && rmdir -- "$CELL_DIR" 2>/dev/null; then return 0; fi
+  mkdir -p -- "$D/quarantine" || refuse "$EX_NOROOM" "$D/quarantine" "the folder cannot be made" "look at the data tier: room, rights"
+  while :; do
+    printf -v to '%s/quarantine/%s--%03d' "$D" "$CELL" "$n"
+    [[ -e $to || -L $to ]] || break
+    n=$((n + 1))
+  done
+  mv -- "$CELL_DIR" "$to" || refuse "$EX_COPY" "$CELL_DIR" "no attempt of this run made it, and it cannot be moved to $to" "move it away by hand"
+  log "cell $CELL: its folder held files of no attempt of this run: moved to $to"
+  event quarantine "$CELL" "$ATTEMPT" "$to"
+}
+
+write_cell() { # <state> <class> <why>
+  local url=''
+  [[ ! -s $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
+  record_open cell/1
+  record_text run_id "$RUN_ID"
+  record_text cell "$CELL"
+  record_text state "$1"
+  record_text class "$2"
+  record_text why "$3"
+  record_int attempt "$ATTEMPT" || return
+  record_int exit "$CELL_EXIT" || return
+  record_int signal "$CELL_SIGNAL" || return
+  record_text started "$STARTED"
+  record_text ended "$ENDED"
+  record_int peak_memory_bytes '' || return
+  record_text gpu "$GPU_SAID"
+  record_text command_sha256 "$COMMAND_SHA"
+  record_text files_sha256 ''
+  record_text tracker_url "$url"
+  record_close
+  replace_file "$D/state/$CELL.json" "$RECORD"
+}
+
+# --- signals: the trap does the work, for a wait that has just begun would not look at a flag ---
+
+on_stop() { # <signal>
+  WAKES=$((WAKES + 1))
+  [[ -z $STOP_SIGNAL ]] || return 0
+  STOP_SIGNAL=$1
+  log "signal $1: cell $CELL is told, and has $GRACE_S s to save"
+  ((CELL_ALIVE == 0)) || forward_stop
+}
+forward_stop() {
+  # A terminal that is closed means stop; trainers save on TERM, few know HUP.
+  if [[ $STOP_SIGNAL == HUP ]]; then end_group TERM; else end_group "$STOP_SIGNAL"; fi
+}
+on_limit() {
+  WAKES=$((WAKES + 1))
+  [[ -z $STOP_SIGNAL$LIMIT_HIT ]] || return 0
+  if ((WALL_S > 0 && SECONDS - BEGAN >= WALL_S)); then
+    LIMIT_HIT="wall limit of $WALL_S s"
+  else
+    LIMIT_HIT="stall limit: neither its log nor its folder changed for $STALL_S s"
+  fi
+  log "cell $CELL: $LIMIT_HIT; it has $GRACE_S s to save"
+  ((CELL_ALIVE == 0)) || end_group TERM
+}
+
+# --- the attempt ---
+
+# In the child, before it becomes the command.
+prepare_child() {
+  local REPLY
+  cell_env || { printf 'gpu-runbook: the proxy hook failed: %s\n' "$REPLY" && return "$EX_GATE"; }
+  cd -- "$CODE_DIR" || return
+  printf 'gpu-runbook: environment names: %s\n' "$(compgen -e | tr '\n' ' ')"
+}
+
+run_cell() {
+  local REPLY watch=$((WALL_S + STALL_S))
+  oom_count
+  OOM_BEFORE=$REPLY BEGAN=$SECONDS
+  printf 'gpu-runbook: cell %s attempt %s run %s started %s resume %s command %s gpu %s\n' "$CELL" "$ATTEMPT" "$RUN_ID" "$STARTED" \
+    "$CELL_RESUME" "$COMMAND_SHA" "${GPU_SAID:-none asked for}" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
+  ((LOG_LOST == 0)) || return 0
+  if [[ -z $STOP_SIGNAL ]]; then
+    start_group "$CELL_LOG" prepare_child "$BASH" -c "$COMMAND"
+    CELL_ALIVE=1
+    [[ -z $STOP_SIGNAL ]] || forward_stop
+    if ((watch > 0)); then
+      watch_limits $$ </dev/null >/dev/null 2>&1 &
+      WATCH_PID=$!
+    fi
+    wait_group
+    CELL_ALIVE=0
+    stop_watchers
+    sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5
+  fi
+  utc_now
+  ENDED=$REPLY
+  oom_count
+  OOM_AFTER=$REPLY
+  printf 'gpu-runbook: ended %s status %s\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
+  CELL_EXIT=$CELL_RC
+  ((CELL_RC <= 128 || CELL_RC >= 193)) || CELL_SIGNAL=$((CELL_RC - 128))
+}
+
+# From the facts of the attempt to its record. Returns run_one's exit code.
+judge_end() {
+  local REPLY='' missing='' LEAKS=''
+  find_leaks "$CELL_LOG"
+  if [[ -n $LEAKS ]]; then
+    log "warning: the log of cell $CELL holds the value of: $LEAKS; do not publish $CELL_LOG, and renew it"
+    event secret "$CELL" "$ATTEMPT" "the log holds the value of: $LEAKS"
+  fi
+  if ((LOG_LOST)); then
+    CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
+  else
+    has_evidence || missing=$REPLY
+    if [[ $CELL_RC -eq 0 && -z $STOP_SIGNAL && -z $LIMIT_HIT && -z $missing ]]; then
+      write_cell unsynced '' '' || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights; then run this again"
+      finish_sync
+      return
+    fi
+    classify_end "$missing"
+  fi
+  write_failed
+}
+
+write_failed() {
+  local state=failed number
+  [[ $CLASS != preempted ]] || state=preempted
+  write_cell "$state" "$CLASS" "$WHY" || log "the record of cell $CELL could not be written: it stays running under a claim that is dead, so unknown"
+  event "$state" "$CELL" "$ATTEMPT" "$CLASS: $WHY"
+  log "cell $CELL: $state, $CLASS: $WHY; log: $CELL_LOG"
+  if [[ -n $STOP_SIGNAL ]]; then
+    number=$(kill -l "$STOP_SIGNAL") || number=15
+    return $((128 + number))
+  fi
+  ((LOG_LOST == 0)) || return "$EX_NOROOM"
+  [[ -z $LIMIT_HIT ]] && ((CELL_RC != 0)) || return "$EX_FAIL"
+  return "$CELL_RC"
+}
+
+# The results into the bundle; the record says done only behind that. Returns 0, 65, 73 or 74.
+finish_sync() {
+  local rc=0 attempt
+  sync_cell "$CELL" || rc=$?
+  read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
+  attempt=$R_attempt
+  if ((rc == 0)); then
+    event 'done' "$CELL" "$attempt" ''
+    prune_cell
+    return 0
+  fi
+  case $rc in "$EX_INTEGRITY" | "$EX_NOROOM") ;; *) rc=$EX_COPY ;; esac
+  cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" || :
+  event unsynced "$CELL" "$attempt" "code $rc"
+  log "cell $CELL: unsynced: it has finished, and its results lie in $CELL_DIR only; the next call copies again"
+  return "$rc"
+}
+
+# What the job says may go once its results are committed. Nothing required, nothing outside, no folder's link followed.
+prune_cell() {
+  local pattern path item keep IFS=
+  [[ -s $B/records/$CELL.json ]] || return 0
+  for pattern in ${PRUNE[@]+"${PRUNE[@]}"}; do
+    case /$pattern/ in */../* | *//*) continue ;; esac
+    # shellcheck disable=SC2231 # the pattern is to expand; IFS is empty, so a blank in it does not split
+    for path in "$CELL_DIR"/$pattern; do
+      [[ -e $path || -L $path ]] || continue
+      keep=0
+      for item in "${REQUIRED[@]}"; do
+        item=$CELL_DIR/${item%/}
+        if [[ $item == "$path" || $item == "$path"/* || $path == "$item"/* || $path -ef $item ]]; then keep=1; fi
+      done
+      ((keep)) || rm -rf -- "${path:?}" || log "could not remove $path"
+    done
+  done
+}

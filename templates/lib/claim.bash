@@ -1,0 +1,66 @@
+# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
+# needs: exit log file proc
+# reads: D
+
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+last_claim() { # <cell>
+  local path n boot='' ticks='' REPLY
+  CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
+  for path in "$D/claims/$1"/[0-9]*; do
+    n=${path##*/}
+    [[ $n =~ ^[0-9]+$ ]] || continue
+    ((10#$n <= CLAIM_N)) || CLAIM_N=$((10#$n))
+  done
+  ((CLAIM_N > 0)) || return 0
+  printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
+  CLAIM_STATE=dead
+  this_host
+  if [[ -z $ticks ]]; then
+    # Somebody is writing it right now, or died at it: a minute tells.
+    [[ -z $(find "$path" -mmin -1 2>/dev/null) ]] || CLAIM_STATE=live
+  elif [[ $CLAIM_HOST != "$REPLY" ]]; then
+    [[ -e $D/claims/.gone/${CLAIM_HOST//\//_} ]] || CLAIM_STATE=foreign
+  else
+    this_boot_id
+    if [[ $boot == "$REPLY" ]] && same_process "$CLAIM_PID" "$ticks"; then CLAIM_STATE=live; fi
+  fi
+}
+
+# A person says that HOST is gone: its claims are dead from now on, also for calls without --adopt.
+bury_host() { # <host>
+  mkdir -p -- "$D/claims/.gone" && : >"$D/claims/.gone/${1//\//_}" || return "$EX_COPY"
+  event adopt - - "claims of $1 are dead"
+}
+
+# Take the next attempt after CLAIM_N. Sets ATTEMPT and MY_TICKS.
+take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be written
+  local REPLY dir=$D/claims/$1 file line back=''
+  [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || return "$EX_NOROOM"
+  ATTEMPT=$((CLAIM_N + 1))
+  printf -v file '%s/%03d' "$dir" "$ATTEMPT"
+  start_ticks $$ || return "$EX_MISSING"
+  MY_TICKS=$REPLY
+  this_host
+  line=$REPLY
+  this_boot_id
+  line+=" $REPLY $$ $MY_TICKS"
+  set -C
+  { printf '%s\n' "$line" >"$file"; } 2>/dev/null || :
+  set +C
+  { IFS= read -r back <"$file"; } 2>/dev/null || :
+  if [[ $back != "$line" ]]; then
+    # Not there: no room or no right. There and empty: somebody is just writing it, or our own write found no room.
+    [[ -s $file ]] || { [[ -e $file ]] && can_write "$dir"; } || return "$EX_NOROOM"
+    return "$EX_BUSY"
+  fi
+  flush "$file" "$dir" || return "$EX_NOROOM"
+}
+
+# Can a line be written there at all?
+can_write() { # <folder>
+  local rc=0
+  { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
+  rm -f -- "$1/.probe.$$"
+  return "$rc"
+}

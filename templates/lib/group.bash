@@ -1,0 +1,146 @@
+# lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
+# needs: exit log proc
+# reads: GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS
+
+# Wait without a process: a read that nobody answers. Opens its descriptor at first use.
+idle() { # <seconds, also a fraction>
+  [[ -n ${IDLE_FD-} ]] || exec {IDLE_FD}<> <(:)
+  # Its status is always that of a time-out.
+  read -r -t "$1" -u "$IDLE_FD" || :
+}
+
+# Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
+# the child's environment; its status other than 0 is the child's.
+start_group() { # <log> <function> <words...>
+  local log=$1 prepare=$2 own=1
+  shift 2
+  command -v setsid >/dev/null 2>&1 || own=0
+  ((own)) || set -m
+  (
+    # Without job control bash has a background child ignore INT, and the cell would inherit that.
+    trap - INT QUIT TERM HUP USR1 USR2 EXIT
+    "$prepare" || exit
+    close_descriptors
+    if ((own)); then exec setsid "$@"; else exec "$@"; fi
+  ) </dev/null >>"$log" 2>&1 &
+  CELL_PID=$!
+  ((own)) || set +m
+}
+
+signal_group() { # <signal>
+  kill "-$1" -- "-$CELL_PID" 2>/dev/null || kill "-$1" "$CELL_PID" 2>/dev/null || :
+}
+
+# Tell the cell once, and see to it that it is gone after the grace. Sets KILLER_PID.
+end_group() { # <signal>
+  [[ -z ${KILLER_PID-} ]] || return 0
+  signal_group "$1"
+  (
+    trap - TERM INT HUP USR1 USR2 EXIT
+    idle "$GRACE_S"
+    signal_group KILL
+  ) </dev/null >/dev/null 2>&1 &
+  KILLER_PID=$!
+}
+
+# Wait for the cell whatever signals come in between. Each trap counts WAKES up. Sets CELL_RC.
+wait_group() {
+  local seen
+  while :; do
+    seen=$WAKES CELL_RC=0
+    { wait "$CELL_PID"; } 2>/dev/null || CELL_RC=$?
+    [[ $WAKES != "$seen" ]] || break
+  done
+}
+
+# The limits, watched from beside: it signals run_one, which decides. Ends with the cell, or when run_one is gone.
+watch_limits() { # <run_one's pid>
+  local main=$1 tick=$((STALL_S / 8)) start=$SECONDS life=$SECONDS stamp=$D/logs/$CELL/.alive
+  trap - TERM INT HUP USR1 USR2 EXIT
+  ((tick > 0 && tick <= 20)) || tick=20
+  if ((STALL_S > 0 && STALL_S < 8)); then tick=1; fi
+  if ((WALL_S > 0 && WALL_S < tick)); then tick=1; fi
+  ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+  while :; do
+    idle "$tick"
+    if ! same_process "$main" "$MY_TICKS"; then
+      # Run_one was killed. Nobody would record how the cell ends, and a second attempt may come at any time.
+      end_group TERM
+      wait "$KILLER_PID" || :
+      return 0
+    fi
+    if ((STALL_S > 0)) && shows_life "$stamp"; then
+      life=$SECONDS
+      printf x >"$stamp" 2>/dev/null || :
+    fi
+    if ((WALL_S > 0 && SECONDS - start >= WALL_S)) || ((STALL_S > 0 && SECONDS - life >= STALL_S)); then
+      kill -USR2 "$main" 2>/dev/null || :
+      return 0
+    fi
+  done
+}
+
+# A sign of life: the log grew, or anything in the cell's folder was written. Both, for many trainers print nothing.
+shows_life() { # <stamp>
+  [[ ! $CELL_LOG -nt $1 ]] || return 0
+  [[ -n $(find "$CELL_DIR" -newer "$1" -print 2>/dev/null | head -n 1) ]]
+}
+
+# Living processes of this cell, of any attempt or of ours alone, into LEFT ("pid ticks"): by the mark in their
+# environment, and by the session or group that we gave them. Never ourselves.
+find_cell_processes() { # <mark> <group or empty>
+  local REPLY file pid stat fields
+  local -A found=()
+  LEFT=()
+  while IFS= read -r file; do
+    pid=${file#/proc/}
+    found[${pid%/environ}]=1
+  done < <(grep -lsF -- "GPU_RUNBOOK_CELL=$1" /proc/[0-9]*/environ)
+  for file in /proc/[0-9]*/stat; do
+    pid=${file#/proc/} && pid=${pid%/stat}
+    { IFS= read -r stat <"$file"; } 2>/dev/null || continue
+    read -ra fields <<<"${stat##*) }"
+    [[ ${fields[0]-} != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
+    [[ -n ${found[$pid]-} ]] || { [[ -n $2 ]] && [[ ${fields[2]} == "$2" || ${fields[3]} == "$2" ]]; } || continue
+    LEFT+=("$pid ${fields[19]}")
+  done
+}
+
+# End what is left of the cell: told, a few seconds, killed; only processes that are still the ones that we saw.
+sweep_cell() { # <mark> <group or empty> <seconds>    sets SWEPT (how many)
+  local one round=0 last
+  SWEPT=0
+  find_cell_processes "$1" "$2"
+  ((${#LEFT[@]} > 0)) || return 0
+  SWEPT=${#LEFT[@]}
+  for one in "${LEFT[@]}"; do
+    log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
+    ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :
+  done
+  last=$((SECONDS + $3))
+  while ((SECONDS <= last)); do
+    idle 0.05
+    round=$((round + 1))
+    find_cell_processes "$1" "$2"
+    ((${#LEFT[@]} > 0)) || return 0
+  done
+  for round in 1 2 3 4 5 6 7 8 9 10; do
+    for one in "${LEFT[@]}"; do
+      ! same_process "${one% *}" "${one#* }" || kill -KILL "${one% *}" 2>/dev/null || :
+    done
+    idle 0.05
+    find_cell_processes "$1" "$2"
+    ((${#LEFT[@]} > 0)) || return 0
+  done
+  log "cell $CELL: process ${LEFT[0]% *} cannot be killed (it hangs in the kernel); the box may need a restart"
+}
+
+# Watchers go when the cell has ended; their numbers are our own children's.
+stop_watchers() {
+  local pid
+  for pid in ${WATCH_PID-} ${KILLER_PID-}; do
+    kill -KILL "$pid" 2>/dev/null || :
+    { wait "$pid"; } 2>/dev/null || :
+  done
+  WATCH_PID=''
+}

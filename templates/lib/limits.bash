@@ -1,0 +1,83 @@
+# lib/limits.bash: what a box refuses a cell: memory kills, room, GPUs.
+# needs: exit log room probe
+
+# How often the kernel has killed in our cgroup for want of memory, into REPLY; empty = cannot be told.
+oom_count() {
+  local root=${FAKE_ROOT-}/sys/fs/cgroup path='' file name value rest
+  REPLY=''
+  if cgroup_path memory; then
+    # Version 1. In a container the path may be the host's: then the mount's own root is ours.
+    for path in "$REPLY" ''; do
+      file=$root/memory${path%/}/memory.oom_control
+      [[ ! -r $file ]] || break
+    done
+  elif cgroup_path ''; then
+    for path in "$REPLY" ''; do
+      file=$root${path%/}/memory.events
+      [[ ! -r $file ]] || break
+    done
+  fi
+  REPLY=''
+  [[ -n ${file-} && -r $file ]] || return 0
+  while read -r name value rest; do
+    [[ $name != oom_kill || ! $value =~ ^[0-9]+$ ]] || REPLY=$value
+  done <"$file"
+}
+
+# The room that one cell needs must be there before it starts; a folder that cannot be written and flushed is no room either.
+# Two calls of df for both tiers. Refuses 73.
+gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
+  local tier
+  local -a tiers=("$D")
+  [[ $B == "$D" ]] || tiers+=("$B")
+  for tier in "${tiers[@]}"; do
+    free_bytes "$tier" || :
+    [[ -z $REPLY || $REPLY -ge $NEED_DISK_BYTES ]] ||
+      refuse "$EX_NOROOM" "$tier" "$REPLY bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"
+    free_inodes "$tier" || :
+    [[ -z $REPLY || $REPLY -ge $NEED_FILES ]] ||
+      refuse "$EX_NOROOM" "$tier" "$REPLY inodes are free, one cell needs $NEED_FILES" "remove small files there, or take a disk with more inodes"
+    probe_write "$tier" || refuse "$EX_NOROOM" "$tier" "a probe file cannot be written, flushed and read back" "look at the disk: full, read-only, or gone"
+  done
+}
+
+# A small file written, flushed, read back and removed: df alone says nothing of quotas and dead mounts.
+probe_write() { # <folder>
+  local file=$1/.probe.$$ back='' rc=0 text
+  printf -v text '%04096d' 7
+  { printf '%s\n' "$text" >"$file"; } 2>/dev/null && flush "$file" && { IFS= read -r back <"$file"; } 2>/dev/null || rc=1
+  [[ $back == "$text" ]] || rc=1
+  rm -f -- "$file"
+  return "$rc"
+}
+
+# Declared data is there. How many files it holds is counted once by the formal gates, not for every cell.
+gate_inputs() { # reads: CODE_DIR DATA_PATHS
+  local path
+  for path in ${DATA_PATHS[@]+"${DATA_PATHS[@]}"}; do
+    [[ $path == /* ]] || path=$CODE_DIR/$path
+    [[ -e $path ]] || refuse "$EX_GATE" "data $path" "it is not there" "push.sh --data, or link it there"
+    [[ ! -d $path || -n $(find -L "$path" -mindepth 1 -print 2>/dev/null | head -n 1) ]] || refuse "$EX_GATE" "data $path" "the folder is empty" "push.sh --data again"
+  done
+}
+
+# The GPUs that the job needs are there. Sets GPU_SAID ("name, driver") for the record.
+gate_gpus() { # reads: NEED_GPUS
+  local line fields visible
+  GPU_SAID=''
+  ((NEED_GPUS > 0)) || return 0
+  probe_gpus
+  if [[ $GPU_STATE != ok ]]; then
+    [[ -e /dev/kfd || -e /dev/accel ]] && return 0 # another maker's: no nvidia-smi to ask
+    refuse "$EX_GATE" "GPUs" "a cell needs $NEED_GPUS and none is seen here: $GPU_WHY" "look with nvidia-smi; restart the box, or rent one with GPUs"
+  fi
+  ((GPU_COUNT >= NEED_GPUS)) || refuse "$EX_GATE" "GPUs" "a cell needs $NEED_GPUS, here are $GPU_COUNT" "rent a box with enough of them"
+  if [[ -n ${CUDA_VISIBLE_DEVICES-} ]]; then
+    IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
+    ((${#visible[@]} >= NEED_GPUS)) || refuse "$EX_GATE" "CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES" "a cell needs $NEED_GPUS GPUs" "name as many, or unset it"
+  fi
+  line=${GPU_LINES[0]}
+  if [[ ${visible[0]-} =~ ^[0-9]+$ && -n ${GPU_LINES[${visible[0]}]-} ]]; then line=${GPU_LINES[${visible[0]}]}; fi
+  IFS=, read -ra fields <<<"$line"
+  GPU_SAID="${fields[1]# },${fields[2]}"
+}
