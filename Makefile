@@ -8,7 +8,6 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3
 TORCH_INDEX ?=
 PY := .venv/bin/python
-PROFILES := $(sort $(notdir $(basename $(wildcard profiles/*.yaml))))
 export TORCH_INDEX PYTHON
 
 ifdef profile
@@ -17,7 +16,7 @@ else
 .DEFAULT_GOAL := help
 endif
 
-.PHONY: help compile all demo check test bench trace clean $(addprefix all-,$(PROFILES))
+.PHONY: help compile all demo check test bench trace clean
 
 help: ## list the targets
 	@echo 'make profile=NAME [job=NAME] [without=TIER,…] [out=FOLDER]'
@@ -27,9 +26,8 @@ help: ## list the targets
 compile: .venv/.compiler
 	@$(PY) -m generator compile '$(or $(profile),$(error say which: make profile=NAME))' $(if $(job),--job '$(job)') $(if $(without),--without '$(without)') $(if $(out),--out '$(out)')
 
-all: $(addprefix all-,$(PROFILES)) ## compile every profile with the demo job into out/
-$(addprefix all-,$(PROFILES)): all-%: .venv/.compiler
-	@$(PY) -m generator compile '$*'
+all: .venv/.compiler ## compile every profile with the demo job into out/
+	@$(PY) -m generator compile --all
 
 demo: .venv/.everything ## the whole life of a small sweep on this machine: killed, resumed, brought home, verified
 	@tools/demo.sh
