@@ -31,9 +31,11 @@ def helpers(b: Bindings) -> dict:
 
     return {
         "box": box, "script": script, "here": lambda command: quote.Safe(fill(command)), "prose": prose, "cite": cite, "check": check,
-        "yes": lambda value: quote.Safe("yes" if value else "no"), "run_dir": places["D"].strip('"'), "bundle_dir": places["B"].strip('"'),
+        "say": quote.Safe, "gap": quote.Safe(), "clause": lambda text: prose(str(text).rstrip(". ")),
+        "get": lambda item, key: item.get(key, ""), "yes": lambda value: quote.Safe("yes" if value else "no"), "run_dir": places["D"].strip('"'), "bundle_dir": places["B"].strip('"'),
         "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
         "long_job": b.budget["minutes"] > 60, "action_of": lambda action: how(b, action), "spaced": lambda items: ", ".join(items) or "nothing",
+        "spaced_or_dash": lambda items: ", ".join(items) or "–",
     }
 
 
