@@ -62,8 +62,7 @@ class Walk:
             raise Finding(CORRUPT, "opcode %d of a pickle does not fit its stack" % self.count)
         except (ValueError, UnicodeError, struct.error, OverflowError) as error:
             rest = stream.read(1)
-            stopped = "exhausted" in str(error) or "not enough data" in str(error) or "expected" in str(error)
-            if start == stream.tell() or (stopped and not rest):
+            if start == stream.tell() or (not rest and "unknown" not in str(error)):
                 raise Finding(TRUNCATED, "a pickle ends before its STOP")
             raise Finding(CORRUPT, "not a pickle at opcode %d" % (self.count + 1))
         self.root = self.stack.pop()

@@ -168,7 +168,7 @@ class Floats:
         cut = len(data) - len(data) % self.size
         self.carry, data = data[cut:], data[:cut]
         if self.zero and data:
-            self.zero = not data[:64].strip(b"\0\x80") and not data.strip(b"\0\x80")
+            self.zero = data == bytes(len(data)) or not data.strip(b"\0\x80")  # 0x80: -0.0
         if not self.bad and data:
             high = data[0 if self.big else self.size - 1::self.size]
             if any(top in high for top in self.tops):  # rare in honest weights, so the exact look is too

@@ -81,10 +81,11 @@ def plan_legacy(src, allow):
     """A checkpoint as torch < 1.6 wrote it: five pickles, then each storage with its length before it."""
     stream = io.BytesIO(src.at(0, min(src.size, MAX_READ)))
     walks = [Walk(stream) for _ in range(5)]
-    if walks[1].root != 1001:
-        raise Finding(UNPROVEN, "an unknown version of torch's older format")
     plan = Plan("older torch stream: %d opcodes walked, " % sum(walk.count for walk in walks))
     judge_names(plan, set().union(*(walk.names for walk in walks)), allow)
+    if walks[1].root != 1001:
+        plan.found(UNPROVEN, "an unknown version of torch's older format")
+        return plan
     info = walks[2].root.pairs if isinstance(walks[2].root, Node) else []
     big = ("little_endian", False) in info
     table = storage_table(walks[3])
