@@ -70,7 +70,7 @@ read_cache() { # <file>
 # Look at every file of FILE_PATHS: what is unchanged since its last digest is not read again, unless REHASH is true.
 # Sets FILE_BYTES, and BAD[path] for each that is not what its record says.
 verify_files() { # <cache file> <rehash: true or false>
-  local i path key text=''
+  local i path key stat text=''
   local -a full=() miss=()
   local -A held=()
   declare -gA BAD
@@ -93,9 +93,10 @@ verify_files() { # <cache file> <rehash: true or false>
   for ((i = 0; i < ${#full[@]}; i++)); do
     path=${full[i]}
     key=${held[$path]-${SUM_OF[$path]-}}
-    FILE_BYTES+=("${STAT_OF[$path]%%|*}")
+    stat=${STAT_OF[$path]-}
+    FILE_BYTES+=("${stat%%|*}")
     [[ -n ${BAD[$path]-} || $key == "${FILE_SUMS[i]}" ]] || BAD[$path]="its digest is ${key:-not to be had}"
-    if [[ -z ${BAD[$path]-} ]]; then text+="$key $path|${STAT_OF[$path]}"$'\n'; fi
+    if [[ -z ${BAD[$path]-} ]]; then text+="$key $path|$stat"$'\n'; fi
   done
   replace_file "$1" "$text" || :
 }

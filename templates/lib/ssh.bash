@@ -1,0 +1,174 @@
+# lib/ssh.bash: a program on the box: over ssh, pinned and bounded, or here where the machine is one's own.
+# needs: exit log path compat
+# reads: KIND HOST L PROFILE RUN KEEPALIVE_S KEEPALIVE_MAX
+#
+# What runs there is sent as text: values by printf %q, functions by declare -f, so the box needs nothing of ours. Its answer
+# begins with "begin NONCE" and ends with "end NONCE STATUS"; an answer without that end is no answer.
+
+# HOST becomes an argument of ssh: one that is no host is refused before ssh sees it.
+check_host() { # sets HOST_NAME
+  local name own
+  [[ $KIND != owned ]] || { HOST_NAME=here && return 0; }
+  [[ -n $HOST ]] || refuse "$EX_CONFIG" "HOST" "it is not set, so there is no box to talk to" "give the ssh alias or user@host as argument, or set HOST"
+  if [[ ! $HOST =~ ^[A-Za-z0-9_][A-Za-z0-9._@-]*$ ]]; then
+    refuse "$EX_CONFIG" "HOST '${HOST//[[:cntrl:]]/?}'" "it is no ssh alias and no user@host" "put port and key under an alias into ~/.ssh/config and give that"
+  fi
+  name=${HOST#*@}
+  HOST_NAME=$HOST
+  own=$(hostname 2>/dev/null) || own=${HOSTNAME-}
+  case $name in
+    localhost | localhost.* | "$own" | "${own%%.*}")
+      refuse "$EX_CONFIG" "HOST '$HOST'" "that is this machine itself" "give the box's address; for a tunnel, an alias in ~/.ssh/config"
+      ;;
+  esac
+}
+
+# The run's two folders, on the box: these functions are sent there.
+# shellcheck disable=SC2034 # each script uses the one that it needs
+box_places() { # sets D B
+  require_path DATA_DIR
+  [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
+  D=$DATA_DIR/$RUN B=${DURABLE_DIR:-$DATA_DIR}/$RUN
+}
+box_member() { # <file> <member>    prints the text or number of a record's member
+  sed -n 's/^  "'"$2"'": "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' "$1" 2>/dev/null
+}
+
+# The run's folder on the laptop, into L. Makes nothing.
+local_places() {
+  check_name "$RUN" RUN
+  LOCAL_DIR=${LOCAL_DIR-'~/gpu-runs'}
+  require_path LOCAL_DIR
+  L=$LOCAL_DIR/$PROFILE.$RUN
+}
+
+# ssh's words into SSH_WORDS. Paths in them are relative to L, where it is started: no blank and no % can matter.
+ssh_words() { # [liveness]    with that word no connection of earlier is reused: it would answer for a dead box
+  local strict=accept-new
+  if [[ -s $L/known_hosts ]]; then strict=yes; fi
+  SSH_WORDS=(ssh -T -o BatchMode=yes -o ConnectTimeout=15 -o ConnectionAttempts=1
+    -o "ServerAliveInterval=$KEEPALIVE_S" -o "ServerAliveCountMax=$KEEPALIVE_MAX"
+    -o "StrictHostKeyChecking=$strict" -o UserKnownHostsFile=known_hosts -o GlobalKnownHostsFile=/dev/null
+    -o "HostKeyAlias=$PROFILE.$RUN" -o CheckHostIP=no -o UpdateHostKeys=no -o HashKnownHosts=no
+    -o ForwardAgent=no -o ForwardX11=no -o ClearAllForwardings=yes -o PermitLocalCommand=no -o LogLevel=ERROR)
+  [[ ${1-} != liveness ]] || SSH_WORDS+=(-o ControlPath=none -o ControlMaster=no)
+}
+
+# The pin of the first contact, aside: a person has said that the box's key changed for a good reason.
+new_host_key() {
+  [[ -e $L/known_hosts ]] || return 0
+  mv -f -- "$L/known_hosts" "$L/known_hosts.before" || refuse "$EX_COPY" "$L/known_hosts" "it cannot be moved aside" "look at the folder's rights"
+  log "the pinned host key is moved aside to $L/known_hosts.before; the next contact pins a new one"
+}
+
+# Fingerprint of the pinned key, into REPLY, or empty.
+host_key() {
+  REPLY=''
+  [[ -s $L/known_hosts ]] && command -v ssh-keygen >/dev/null 2>&1 || return 0
+  REPLY=$(ssh-keygen -lf "$L/known_hosts" 2>/dev/null) || { REPLY='' && return 0; }
+  REPLY=${REPLY%%$'\n'*}
+  REPLY=${REPLY#* }
+  REPLY=${REPLY%% *}
+}
+
+# Our values and functions as bash text, into PROGRAM. The last line is read only when all before it was.
+build_program() { # <entry function> <nonce> -- <variable names...> -- <function names...>
+  local entry=$1 nonce=$2 name
+  shift 3
+  PROGRAM=$'set -u -o pipefail\numask 077\nexport LC_ALL=C\n'
+  while [[ $1 != -- ]]; do
+    name=$1
+    PROGRAM+="$name=$(printf '%q' "${!name}")"$'\n'
+    shift
+  done
+  shift
+  for name in EX_FAIL EX_USAGE EX_INTEGRITY EX_MISSING EX_NOROOM EX_COPY EX_BUSY EX_GATE EX_CONFIG; do PROGRAM+="$name=${!name}"$'\n'; done
+  PROGRAM+=$(declare -f "$entry" refuse log utc_now "$@")$'\n' || return
+  if [[ $nonce == raw ]]; then
+    PROGRAM+="{ $entry; exit; }"$'\n'
+  else
+    # In a subshell, so that a refusal there ends it and not the last line.
+    PROGRAM+="{ printf 'begin %s\\n' $nonce; ( $entry ); printf 'end %s %s\\n' $nonce \$?; exit 0; }"$'\n'
+  fi
+}
+
+# Start the transport: words of PROGRAM on its input, then whatever our own input holds.
+transport() { # stdin: the program and its data
+  if [[ $KIND == owned ]]; then
+    # Its own session of variables is the person's; nothing of this script's is exported.
+    bash -s
+  else
+    (cd -- "$L" && exec "${SSH_WORDS[@]}" "$HOST" 'bash -s')
+  fi
+}
+
+new_nonce() { # into NONCE
+  NONCE=$(LC_ALL=C tr -dc 'a-f0-9' </dev/urandom 2>/dev/null | head -c 16) || :
+  [[ ${#NONCE} -eq 16 ]] || NONCE=$$$RANDOM$RANDOM
+}
+
+# Run ENTRY on the box; its output into the file ANSWER, ssh's words into ANSWER.err. Data for it come from the file BOX_INPUT.
+on_box() { # <answer file> <seconds, 0 = no limit> <entry> -- <variables...> -- <functions...>    returns: its status, 69, 77
+  local REPLY answer=$1 limit=$2 entry=$3 rc=0
+  shift 3
+  new_nonce
+  build_program "$entry" "$NONCE" "$@" || return
+  if ((limit > 0)); then
+    program_and_data | bounded "$limit" transport >"$answer" 2>"$answer.err" || rc=$?
+  else
+    program_and_data | transport >"$answer" 2>"$answer.err" || rc=$?
+  fi
+  judge_answer "$answer" "$rc"
+}
+program_and_data() {
+  printf '%s' "$PROGRAM" && cat -- "${BOX_INPUT:-/dev/null}"
+}
+
+# The same for bytes: ENTRY's output comes on our standard output as it is. Whoever calls holds digests to compare.
+bytes_from_box() { # <entry> -- <variables...> -- <functions...>    returns: the status of the transport
+  local entry=$1
+  shift
+  build_program "$entry" raw "$@" || return
+  printf '%s' "$PROGRAM" | transport
+}
+
+# What came back: noise before our first line, no end, or a status. Leaves the plain answer in the file.
+judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 69 or 77 with the reason said
+  local REPLY answer=$1 rc=$2 first last
+  first=$(head -c 200 -- "$answer" | LC_ALL=C tr -d '\000') || first=''
+  last=$(tail -n 1 -- "$answer" | LC_ALL=C tr -d '\000') || last=''
+  if [[ -n $first && ${first%%$'\n'*} != "begin $NONCE" ]]; then
+    plain_text "${first:0:80}"
+    log "the box answers with text of its own before ours: '$REPLY'"
+    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+    return "$EX_GATE"
+  fi
+  if [[ ! $last =~ ^end\ $NONCE\ ([0-9]+)$ ]]; then
+    transport_failed "$answer.err" "$rc"
+    return
+  fi
+  rc=${BASH_REMATCH[1]}
+  if [[ -s $answer.err ]]; then
+    while IFS= read -r REPLY || [[ -n $REPLY ]]; do
+      plain_text "$REPLY"
+      printf 'box: %s\n' "$REPLY" >&2
+    done <"$answer.err"
+  fi
+  sed -e '1d' -e '$d' "$answer" >"$answer.plain" && mv -f -- "$answer.plain" "$answer" || return "$EX_COPY"
+  return "$rc"
+}
+
+transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 where the host key is another
+  local REPLY text
+  text=$(tail -c 2000 -- "$1" 2>/dev/null) || text=''
+  case $text in
+    *'REMOTE HOST IDENTIFICATION HAS CHANGED'* | *'Host key verification failed'*)
+      log "the host key of $HOST is not the one that this run pinned in $L/known_hosts: it is another box, or the platform made a new key"
+      log "if the platform's console says that it is your box: --new-host-key"
+      return "$EX_GATE"
+      ;;
+  esac
+  plain_text "$text"
+  log "no whole answer from ${HOST_NAME} (status $2): ${REPLY:-it said nothing}"
+  return "$EX_MISSING"
+}

@@ -1,0 +1,377 @@
+#!/usr/bin/env bats
+# pull.sh: the bundle home, by rsync and by its stand-in, over a real sshd and on one's own machine
+# (S61 S62 S87, cases 89 96 103 106-108 110-113, T29 T32).
+
+load helper
+load sshd
+load bundle_cells
+# shellcheck disable=SC2154 # compile_job sets OUT
+
+setup() {
+  common_setup
+  export RUN=r1 LOCAL_DIR=$BATS_TEST_TMPDIR/laptop RETRY_S=0
+  BOX=$BATS_TEST_TMPDIR/box
+}
+teardown() { sshd_stop; }
+
+# A bundle on the box, made by the box's own script.
+bundle() { # <cell...>
+  local cell
+  D=$BOX/data/r1 B=$BOX/durable/r1
+  run_record_here "$D"
+  mkdir -p "$BOX/durable"
+  roster "$D" "$@"
+  for cell in "$@"; do finished_cell "$D" "$cell" "${CELL_BYTES-60000}"; done
+  compile_job local demo
+  DATA_DIR=$BOX/data DURABLE_DIR=$BOX/durable "$OUT/box/aggregate_to_fs.sh" >/dev/null
+}
+over_ssh() { # [pull's words...]
+  compile_job generic-ssh demo
+  "$OUT/local/pull.sh" demo-pod --data-dir "$BOX/data" --durable-dir "$BOX/durable" "$@"
+}
+here() {
+  compile_job local demo
+  "$OUT/local/pull.sh" --data-dir "$BOX/data" --durable-dir "$BOX/durable" "$@"
+}
+home_is_whole() { # <profile>
+  L=$LOCAL_DIR/$1.r1
+  cmp "$L/PULL_MANIFEST.json" "$B/PULL_MANIFEST.json" && (cd "$L" && sha256sum -c --strict --quiet SHA256SUMS) &&
+    cmp "$L/run.json" "$B/run.json" && diff -r "$L/records" "$B/records" && diff -r "$L/final_ckpts" "$B/final_ckpts"
+}
+
+@test "pull: the whole bundle over ssh by rsync; the id is learnt; twice fetches nothing (S87)" {
+  need_tool rsync
+  bundle a b
+  sshd_start
+  run --separate-stderr over_ssh
+  [[ $status -eq 0 && $output == *'pulled, 2 of 2 cells'* ]]
+  home_is_whole generic-ssh
+  grep -q "\"run_id\": \"$RUN_ID\"" "$L/box.json"
+  grep -q '"host_key": "SHA256:' "$L/box.json"
+  # rsync was really the way.
+  grep -q rsync "$SSH_CALLS"
+  run --separate-stderr over_ssh
+  [[ $status -eq 0 && $stderr == *' 0 files, 0 bytes to come'* ]]
+}
+
+@test "pull: on one's own machine by the same way, without ssh" {
+  bundle a b
+  run --separate-stderr here
+  [[ $status -eq 0 ]]
+  home_is_whole local
+}
+
+@test "pull: a box without rsync is no obstacle (S62, T32)" {
+  CELL_BYTES=5000000
+  bundle a b
+  sshd_start
+  box_without rsync
+  run --separate-stderr over_ssh
+  [[ $status -eq 0 ]]
+  home_is_whole generic-ssh
+}
+
+@test "pull: a wrong prefix, a short file and damage of the same size are mended, by both ways (case 103)" {
+  local way first
+  CELL_BYTES=5000000
+  bundle a b c
+  sshd_start
+  for way in rsync stream; do
+    [[ $way == rsync ]] || box_without rsync
+    L=$LOCAL_DIR/generic-ssh.r1
+    mkdir -p "$L/.partial/files/final_ckpts/a" "$L/final_ckpts/b" "$L/final_ckpts/c"
+    printf 'not the beginning' >"$L/.partial/files/final_ckpts/a/best.pth"
+    head -c 1000 "$B/final_ckpts/b/best.pth" >"$L/final_ckpts/b/best.pth"
+    cp "$B/final_ckpts/c/best.pth" "$L/final_ckpts/c/best.pth"
+    printf X | dd of="$L/final_ckpts/c/best.pth" bs=1 seek=77 conv=notrunc status=none
+    run --separate-stderr over_ssh
+    [[ $status -eq 0 ]]
+    home_is_whole generic-ssh
+    first=$BATS_TEST_TMPDIR/first.$way
+    mv "$L" "$first"
+  done
+}
+
+@test "pull: a long file goes on where it was cut off; nothing short ever has a final name (case 106)" {
+  CELL_BYTES=9000000
+  bundle a
+  sshd_start
+  box_without rsync
+  L=$LOCAL_DIR/generic-ssh.r1
+  mkdir -p "$L/.partial/files/final_ckpts/a"
+  head -c 8000000 "$B/final_ckpts/a/best.pth" >"$L/.partial/files/final_ckpts/a/best.pth"
+  # The box's tail says which bytes were asked for.
+  printf '#!/bin/bash\nprintf "%%s\\n" "$*" >>%q\nexec %q "$@"\n' "$BATS_TEST_TMPDIR/asked" "$(type -P tail)" >"$BOX_BIN/tail"
+  chmod +x "$BOX_BIN/tail"
+  run --separate-stderr over_ssh
+  [[ $status -eq 0 ]]
+  home_is_whole generic-ssh
+  grep -q -- '-c +8000001 ' "$BATS_TEST_TMPDIR/asked"
+}
+
+@test "pull: the link breaks again and again; it resumes, and a reader never sees a short file (cases 106 111)" {
+  CELL_BYTES=9000000
+  bundle a
+  sshd_start
+  box_without rsync
+  # The first three streams break after a part.
+  cat >"$BOX_BIN/tail" <<SHIM
+#!/bin/bash
+[[ \$1 == -c ]] || exec $(type -P tail) "\$@"
+n=\$(cat $BATS_TEST_TMPDIR/n 2>/dev/null || echo 0)
+echo \$((n + 1)) >$BATS_TEST_TMPDIR/n
+((n < 3)) || exec $(type -P tail) "\$@"
+$(type -P tail) "\$@" | head -c 2000000
+kill -9 \$PPID
+SHIM
+  chmod +x "$BOX_BIN/tail"
+  run --separate-stderr over_ssh
+  [[ $status -eq 0 && $(<"$BATS_TEST_TMPDIR/n") -eq 4 ]]
+  home_is_whole generic-ssh
+}
+
+@test "pull: where nothing moves it ends after a bounded number of tries, with both ends' versions (case 111)" {
+  bundle a
+  sshd_start
+  box_without rsync
+  printf '#!/bin/bash\necho x >>%q\nexit 1\n' "$BATS_TEST_TMPDIR/tries" >"$BOX_BIN/tar"
+  chmod +x "$BOX_BIN/tar"
+  run --separate-stderr over_ssh
+  refused 69 'cell a' 'method: stream'
+  [[ $(wc -l <"$BATS_TEST_TMPDIR/tries") -le 6 && ! -e $LOCAL_DIR/generic-ssh.r1/PULL_MANIFEST.json ]]
+}
+
+@test "pull: an rsync that garbles is left for the stream; garbling there too is 65 (cases 96 111)" {
+  need_tool rsync
+  bundle a
+  sshd_start
+  # The local rsync: brings a file of the right size and the wrong content.
+  mkdir -p "$BATS_TEST_TMPDIR/bad"
+  printf '#!/bin/bash\n[[ $1 != --version ]] || exec %q --version\nmkdir -p .partial/files/final_ckpts/a\nhead -c 60000 /dev/zero >.partial/files/final_ckpts/a/best.pth\nexit 0\n' "$(type -P rsync)" >"$BATS_TEST_TMPDIR/bad/rsync"
+  chmod +x "$BATS_TEST_TMPDIR/bad/rsync"
+  PATH=$BATS_TEST_TMPDIR/bad:$PATH run --separate-stderr over_ssh
+  [[ $status -eq 0 ]]
+  home_is_whole generic-ssh
+  rm -rf "$LOCAL_DIR"
+  printf X | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=77 conv=notrunc status=none
+  run --separate-stderr over_ssh
+  refused 65 'final_ckpts/a/best.pth'
+  [[ ! -e $LOCAL_DIR/generic-ssh.r1/PULL_MANIFEST.json && ! -e $LOCAL_DIR/generic-ssh.r1/final_ckpts/a/best.pth ]]
+}
+
+@test "pull: rsync codes 12, 23, 30 are no success (case 96)" {
+  need_tool rsync
+  local code
+  bundle a
+  sshd_start
+  for code in 12 23 30; do
+    fail_nth rsync 1 "$code" 'rsync error'
+    run --separate-stderr over_ssh
+    [[ $status -eq 0 && $stderr == *"status $code"* ]]
+    home_is_whole generic-ssh
+    rm -rf "$LOCAL_DIR" "$SHIMS"
+  done
+}
+
+@test "pull: another host key is refused until a person says --new-host-key" {
+  bundle a
+  sshd_start
+  over_ssh
+  sshd_new_key
+  run --separate-stderr over_ssh
+  refused 77 demo-pod
+  [[ $stderr == *'host key'* ]]
+  run --separate-stderr over_ssh --new-host-key
+  [[ $status -eq 0 && -e $LOCAL_DIR/generic-ssh.r1/known_hosts.before ]]
+}
+
+@test "pull: a box that cannot be reached, or says nothing, is 69 and changes nothing (case 89)" {
+  bundle a
+  sshd_start
+  over_ssh
+  sshd_stop
+  local before
+  before=$(find "$LOCAL_DIR" -name .partial -prune -o -type f -exec sha256sum {} + | sort)
+  run --separate-stderr over_ssh
+  refused 69 demo-pod
+  [[ $(find "$LOCAL_DIR" -name .partial -prune -o -type f -exec sha256sum {} + | sort) == "$before" ]]
+  [[ -s $LOCAL_DIR/generic-ssh.r1/PULL_MANIFEST.json ]]
+}
+
+@test "pull: start-up files that talk are named with their first bytes (case 107)" {
+  bundle a
+  sshd_start
+  printf 'printf "\\033[1mWelcome to pod\\n"\n' >"$BOX_HOME/.bashrc"
+  run --separate-stderr over_ssh
+  refused 77 demo-pod
+  [[ $stderr == *'Welcome to pod'* && $stderr != *$'\033'* ]]
+  printf 'head -c 3000000 /dev/zero | tr "\\\\0" x\n' >"$BOX_HOME/.bashrc"
+  run --separate-stderr over_ssh
+  refused 77 demo-pod
+}
+
+@test "pull: another run's bundle gives no byte; a shorter bundle and a missing one leave what is here (cases 102 108)" {
+  bundle a b
+  here
+  L=$LOCAL_DIR/local.r1
+  sed -i 's/"run_id": .*/"run_id": "20200101T000000Z-00000000",/' "$B/run.json"
+  run --separate-stderr here
+  refused 65 'r1' "$RUN_ID"
+  mv "$B" "$B.away"
+  run --separate-stderr here
+  refused 69
+  [[ -s $L/final_ckpts/a/best.pth && -s $L/PULL_MANIFEST.json ]]
+  # The same run, and a bundle with less in it than was pulled.
+  rm -r "$BOX/data/r1/cells/b" "$BOX/data/r1/state/b.json"
+  cell_record "$BOX/data/r1/state/a.json" a unsynced
+  DATA_DIR=$BOX/data DURABLE_DIR=$BOX/durable "$OUT/box/aggregate_to_fs.sh" || [[ $? -eq 1 ]]
+  run --separate-stderr here
+  refused 74 'cell b'
+  [[ -s $L/final_ckpts/b/best.pth ]]
+}
+
+@test "pull: hostile manifests are refused at both ends, and nothing they name is made (case 112)" {
+  bundle a
+  local path
+  for path in '../../evil' '/tmp/evil' 'final_ckpts/../../evil' 'final_ckpts/-rf' 'final_ckpts/a/../../../evil' 'final_ckpts/a/x\y'; do
+    "$PYTHON" - "$B/PULL_MANIFEST.json" "$path" <<'PY'
+import hashlib, re, sys
+raw = open(sys.argv[1]).read()
+raw = re.sub(r'"path": "[^"]*best.pth"|"path": "EVIL[^"]*"', lambda _: '"path": "%s"' % sys.argv[2], raw, count=1)
+head = raw[: raw.index('  "self_sha256"')]
+open(sys.argv[1], "w").write(head + '  "self_sha256": "%s"\n}\n' % hashlib.sha256(head.encode()).hexdigest())
+PY
+    run --separate-stderr here
+    refused 65 PULL_MANIFEST
+    rm -rf "$LOCAL_DIR"
+    DATA_DIR=$BOX/data DURABLE_DIR=$BOX/durable "$OUT/box/aggregate_to_fs.sh" >/dev/null
+  done
+  [[ -z $(find "$BATS_TEST_TMPDIR" -name 'evil*') ]]
+  # One byte changed: the manifest's own digest.
+  sed -i 's/"bytes": 6/"bytes": 7/' "$B/PULL_MANIFEST.json"
+  run --separate-stderr here
+  refused 65 'own digest'
+}
+
+@test "pull: names with blanks, quotes of the shell and globs stay names (case 112)" {
+  need_tool rsync
+  local path job=$BATS_TEST_TMPDIR/odd.yaml
+  sed 's/required: .*, best_metrics.json\]/required: [best.pth, deep]/' "$ROOT/jobs/demo.yaml" >"$job"
+  compile_job local "$job"
+  D=$BOX/data/r1 B=$BOX/durable/r1
+  run_record_here "$D"
+  mkdir -p "$B" "$D/cells/a/deep"
+  roster "$D" a
+  finished_cell "$D" a
+  for path in '$(touch X)' 'a b' '*' '-rf' "it's" ';id' '~' 'é'; do echo "$path" >"$D/cells/a/deep/$path"; done
+  DATA_DIR=$BOX/data DURABLE_DIR=$BOX/durable "$OUT/box/aggregate_to_fs.sh" >/dev/null
+  sshd_start
+  compile_job generic-ssh demo
+  run --separate-stderr env RSYNC_OLD_ARGS=1 "$OUT/local/pull.sh" demo-pod --data-dir "$BOX/data" --durable-dir "$BOX/durable"
+  [[ $status -eq 0 ]]
+  home_is_whole generic-ssh
+  box_without rsync
+  rm -rf "$LOCAL_DIR"
+  run --separate-stderr over_ssh
+  [[ $status -eq 0 ]]
+  home_is_whole generic-ssh
+  [[ -z $(find "$BATS_TEST_TMPDIR" / -maxdepth 1 -name X) ]]
+}
+
+@test "pull: a target that folds case is refused where two names clash (case 110)" {
+  bundle lr1 b
+  # No such volume here: what the probe sees is played by the shell's own look at the folder.
+  compile_job local demo
+  sed 's/\[\[ ! -e $dir\/CASE-aA \]\] || fold_case=true/fold_case=true/' "$OUT/local/pull.sh" >"$BATS_TEST_TMPDIR/pull.sh"
+  mv "$B/final_ckpts/b/best_metrics.json" "$B/final_ckpts/b/Best.pth"
+  sed -i 's/best_metrics.json/Best.pth/' "$B/records/b.sha256"
+  "$PYTHON" - "$B/PULL_MANIFEST.json" <<'PY'
+import hashlib, sys
+raw = open(sys.argv[1]).read().replace("b/best_metrics.json", "b/Best.pth")
+head = raw[: raw.index('  "self_sha256"')]
+open(sys.argv[1], "w").write(head + '  "self_sha256": "%s"\n}\n' % hashlib.sha256(head.encode()).hexdigest())
+PY
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/pull.sh" --data-dir "$BOX/data" --durable-dir "$BOX/durable"
+  refused 77 'upper and lower case'
+  [[ ! -e $LOCAL_DIR/local.r1/final_ckpts ]]
+  here
+}
+
+@test "pull: no room is 73 before a byte; a disk that fills up leaves no short file (case 113)" {
+  [[ $EUID -eq 0 ]] || skip 'needs root for a small tmpfs'
+  CELL_BYTES=3000000
+  bundle a b
+  mkdir -p "$LOCAL_DIR"
+  mount -t tmpfs -o size=4m tmpfs "$LOCAL_DIR" || skip 'no mount here'
+  run --separate-stderr here
+  local first=$status said=$stderr
+  mount -o remount,size=40m "$LOCAL_DIR"
+  run --separate-stderr here
+  home_is_whole local
+  local whole=$?
+  umount "$LOCAL_DIR"
+  [[ $first -eq 73 && $said == *refused* && $status -eq 0 && $whole -eq 0 ]]
+}
+
+@test "pull: --only one cell, and the manifest stays away; --print does and makes nothing (F2)" {
+  bundle a b
+  run --separate-stderr here --print
+  [[ $status -eq 0 && $output == *'nothing was done'* && ! -e $LOCAL_DIR ]]
+  run --separate-stderr here --only b
+  L=$LOCAL_DIR/local.r1
+  [[ $status -eq 0 && -s $L/final_ckpts/b/best.pth && ! -e $L/final_ckpts/a && ! -e $L/PULL_MANIFEST.json ]]
+  run --separate-stderr here --only zz
+  refused 69 zz
+}
+
+@test "pull: words that are no host are refused; a relative LOCAL_DIR is named as such (T29, case 112)" {
+  local host
+  compile_job generic-ssh demo
+  for host in '' 'a b' 'x;id' '$(id)' 'u@-oProxyCommand=id' localhost "$(hostname)" "me@$(hostname)"; do
+    HOST=$host run --separate-stderr "$OUT/local/pull.sh" --print
+    refused 78 HOST
+  done
+  run --separate-stderr "$OUT/local/pull.sh" -oProxyCommand=id
+  [[ $status -eq 64 ]]
+  HOST=-oProxyCommand=id run --separate-stderr "$OUT/local/pull.sh"
+  refused 78 HOST
+  LOCAL_DIR=relative run --separate-stderr "$OUT/local/pull.sh" demo-pod
+  refused 78 LOCAL_DIR 'not absolute'
+}
+
+@test "pull: a link in the place of a folder is not followed; files of others here stay" {
+  bundle a
+  L=$LOCAL_DIR/local.r1
+  mkdir -p "$L/final_ckpts" "$BATS_TEST_TMPDIR/elsewhere"
+  ln -s "$BATS_TEST_TMPDIR/elsewhere" "$L/final_ckpts/a"
+  run --separate-stderr here
+  refused 77 'link'
+  [[ -z $(ls -A "$BATS_TEST_TMPDIR/elsewhere") ]]
+  rm "$L/final_ckpts/a"
+  mkdir "$L/final_ckpts/a" && echo mine >"$L/final_ckpts/a/notes.txt"
+  here
+  [[ $(<"$L/final_ckpts/a/notes.txt") == mine ]]
+}
+
+@test "pull: killed at random moments, the rerun completes and no short file has a final name (case 106)" {
+  CELL_BYTES=6000000
+  bundle a b
+  sshd_start
+  box_without rsync
+  compile_job generic-ssh demo
+  L=$LOCAL_DIR/generic-ssh.r1
+  local n pid
+  for n in 1 2 3 4 5 6; do
+    setsid "$OUT/local/pull.sh" demo-pod --data-dir "$BOX/data" --durable-dir "$BOX/durable" >/dev/null 2>&1 3>&- &
+    pid=$!
+    sleep "0.$((RANDOM % 6))"
+    kill -9 -- "-$pid" 2>/dev/null || :
+    wait "$pid" 2>/dev/null || :
+    while IFS= read -r path; do
+      cmp "$path" "$B/${path#"$L/"}"
+    done < <(find "$L/final_ckpts" -type f 2>/dev/null)
+  done
+  run --separate-stderr over_ssh
+  [[ $status -eq 0 ]]
+  home_is_whole generic-ssh
+}
