@@ -20,13 +20,14 @@ def check(given: argparse.Namespace) -> int:
     report = Report()
     without = without_of(given.without)
     job = read(given.job, "jobs", report)
-    job_ok = not report.failed
+    job_ok = isinstance(job.data, dict)
+    of_job = list(report.found)
     profiles = given.profiles or known("profiles")
     for word in profiles:
         alone = Report()
         doc = read(word, "profiles", alone)
-        if not alone.failed:
-            alone.add(rules(doc, job if job_ok else None, without))
+        if isinstance(doc.data, dict):
+            alone.add(rules(doc, job if job_ok else None, without, found=alone.found + of_job))
         report.add(alone.found)
         report.lines.update(alone.lines)
     sys.stdout.write(getattr(report, given.format)())

@@ -134,6 +134,8 @@ class _Composer:
             key, frame[1] = frame[1], None
             if self._key(key, frame[2]):
                 frame[0].value.append((key, node))
+            else:
+                self.doc.lossy.append(frame[0])
 
     def _key(self, key: Node, seen: dict) -> bool:
         """True for a key that is text and new here."""

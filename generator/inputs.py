@@ -50,7 +50,7 @@ def read(word: str, folder: str, report: Report) -> Document:
 def _read(path: Path, shown: str, letter: str) -> tuple[Document, list]:
     """A document and its findings; the job of many profiles is read once."""
     doc = load(path, shown, letter, FREE if letter == "J" else frozenset())
-    if any(one.severity == "error" for one in doc.diagnostics):
+    if not isinstance(doc.data, dict):
         return doc, doc.diagnostics
     from .validate import validate
 
@@ -66,11 +66,11 @@ def inputs(profile: str, job: str, without: tuple[str, ...], report: Report) -> 
     """Load, validate, rules; the bindings, or None where there is an error. All findings go to the report."""
     p = read(profile, "profiles", report)
     j = read(job, "jobs", report)
-    if report.failed:
+    if not isinstance(p.data, dict) or not isinstance(j.data, dict):
         return None
     from .rules import check
 
-    report.add(check(p, j, without))
+    report.add(check(p, j, without, found=report.found))
     if report.failed:
         return None
     from .bind import bind

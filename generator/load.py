@@ -39,6 +39,12 @@ class Document:
     root: Node | None = None
     free: frozenset[str] = frozenset()
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    lossy: list[Node] = field(default_factory=list)  # mappings that lost a key that cannot be read
+
+    def lacks(self, path: tuple) -> bool:
+        """True where the mapping at `path` lost a key: what it lacks then is no finding."""
+        node = self.node(path)
+        return any(each is node for each in self.lossy)
 
     def node(self, path: tuple) -> Node | None:
         """The node at a tuple path of keys and indexes."""
@@ -139,7 +145,7 @@ def load(path: Path, shown: str, letter: str, free: frozenset[str] = frozenset()
     doc.root = compose(doc, letter, text)
     if doc.root is not None:
         doc.data = _data(doc, letter, doc.root, False, True)
-        if not any(one.severity == "error" for one in doc.diagnostics) and not isinstance(doc.data, dict):
+        if not isinstance(doc.data, dict):
             _fail(doc, letter + "104", doc.root.line, doc.root.col, "the file is not a mapping of fields",
                   "write 'field: value' lines; see docs/" + ("profile.md" if letter == "P" else "job.md"))
     return doc

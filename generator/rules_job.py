@@ -41,6 +41,9 @@ def same_columns(case: Case) -> Found:
 
 def _sound(case: Case) -> bool:
     """True where the columns can be trusted: the rules on them need it."""
+    assert case.job is not None
+    if case.job.lacks(("matrix",)) or any(case.job.lacks(("cells", index)) for index in range(len(case.j.get("cells", [])) if case.job.lossy else 0)):
+        return False
     return not any(True for _ in one_source(case)) and not any(True for _ in same_columns(case))
 
 

@@ -42,7 +42,7 @@ def names_once(case: Case) -> Found:
         for path in group:
             name = case.profile.raw(path)
             first = seen.setdefault(name, path)
-            if first != path:
+            if first != path and name:
                 yield case.say("P302", path, f"'{name}' is taken already, on line {case.profile.span(first).line}", "give it another name")
 
 

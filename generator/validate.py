@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -45,7 +46,9 @@ def merged(letter: str, schema: dict) -> dict:
     if "$ref" not in schema:
         return schema
     base = schema_of(letter)["$defs"][schema["$ref"].rsplit("/", 1)[1]]
-    return {**base, **{key: value for key, value in schema.items() if key != "$ref"}}
+    beside = {key: value for key, value in schema.items() if key != "$ref"}
+    form = {"form": base["description"]} if "description" in beside and "description" in base else {}
+    return {**base, **beside, **form}  # `form` says what such a text looks like, `description` what the field means
 
 
 def validate(doc: Document, letter: str) -> list[Diagnostic]:
@@ -58,9 +61,33 @@ def validate(doc: Document, letter: str) -> list[Diagnostic]:
     if letter == "J" and isinstance(data, dict) and isinstance(data.get("cells"), list) and len(data["cells"]) > 200:
         found += _many_cells(doc, data["cells"])
         data = {**data, "cells": data["cells"][:1]}
+    said = {one.span for one in doc.diagnostics}  # what loading has said of a place is not said again in other words
+    wrong = []
     for error in islice(_flat(_validator(letter).iter_errors(data)), MAX_FINDINGS):
-        found += _finding(doc, letter, error)
+        found += [one for one in _finding(doc, letter, error) if one.span not in said]
+        if error.validator not in ("required", "additionalProperties"):
+            wrong.append(tuple(error.absolute_path))
+    for path in wrong:
+        _drop(doc, path)
     return found
+
+
+def _drop(doc: Document, path: tuple) -> None:
+    """Take a value that is not what it should be out of the data, so that no rule computes with it."""
+    holders = [doc.data]
+    try:
+        for part in path[:-1]:
+            holders.append(holders[-1][part])
+    except (LookupError, TypeError):
+        return  # it went with something above it
+    for depth in reversed(range(len(path))):
+        if isinstance(holders[depth], dict):
+            holders[depth].pop(path[depth], None)
+            node = doc.node(path[:depth])
+            if node is not None:
+                doc.lossy.append(node)
+            return
+        # An item of a list: the others would change their numbers, so the list goes.
 
 
 def _unfilled(doc: Document, letter: str) -> list[Diagnostic]:
@@ -149,13 +176,14 @@ def _finding(doc: Document, letter: str, error) -> list[Diagnostic]:
             for key in value if key not in allowed
         ]
     if rule == "required":  # jsonschema says it once for each missing field; alike findings are printed once
-        return [
+        return [] if doc.lacks(path) else [
             _say(doc, letter + "202", path, f"the field '{key}' is missing" + (f" in {dotted(path)}" if path else ""),
                  _missing_hint(error.schema, key), bool(path) and isinstance(path[-1], str))
             for key in want if key not in value
         ]
     if rule == "type":
-        return [_type(doc, letter, path, value, [want] if isinstance(want, str) else list(want))]
+        one = _type(doc, letter, path, value, [want] if isinstance(want, str) else list(want))
+        return [one if one.hint else replace(one, hint=_describe(error.schema))]
     if rule in ("enum", "const"):
         options = want if rule == "enum" else [want]
         near = closest(value, options) if isinstance(value, str) else ""
@@ -165,8 +193,8 @@ def _finding(doc: Document, letter: str, error) -> list[Diagnostic]:
         names = " or ".join("+".join(branch["required"]) for branch in want)
         return [_say(doc, letter + "202", path, f"{dotted(path)} has none of the fields {names}", "write one of them")]
     if rule in ("anyOf", "oneOf"):
-        kinds = [branch.get("type") for branch in want]
-        words = " or ".join(_KINDS.get(kind, "text") if isinstance(kind, str) else "text" for kind in kinds)
+        kinds = list(dict.fromkeys(branch.get("type") or "string" for branch in want))
+        words = " or ".join(_KINDS[kind] for kind in kinds)
         return [_say(doc, letter + "203", path, f"{dotted(path)} is {words}, and this is {shown(value)}", _type_hint(doc, path, value, kinds))]
     if rule == "pattern" and "propertyNames" in error.absolute_schema_path:
         return [_say(doc, letter + "205", (*path, value), f"'{value}' does not fit as a name in {dotted(path)}",
@@ -211,7 +239,7 @@ def _type_hint(doc: Document, path: tuple, value: Any, kinds: list) -> str:
     return ""
 
 
-_UNITS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_UNITS = {"s": 1, "sec": 1, "m": 60, "min": 60, "minutes": 60, "h": 3600, "hours": 3600, "d": 86400, "days": 86400}
 _SIZES = {"mb": 1e-3, "gb": 1, "tb": 1e3, "mib": 1.048576e-3, "gib": 1.073741824, "tib": 1099.511627776, "m": 1e-3, "g": 1, "t": 1e3}
 
 
@@ -227,6 +255,8 @@ def _number_hint(name: str, value: str) -> str:
             factor = _UNITS.get(unit)
         elif name.endswith("_gb"):
             factor = _SIZES.get(unit)
+        elif name.endswith("_days"):
+            factor = {"d": 1, "day": 1, "days": 1, "w": 7, "week": 7, "weeks": 7}.get(unit)
         elif name == "minutes":
             factor = _UNITS[unit] / 60 if unit in _UNITS else None
         elif not unit:
@@ -234,13 +264,14 @@ def _number_hint(name: str, value: str) -> str:
         if not unit:
             return f"write {match[1]} without quotes"
         if factor is not None:
-            return f"write {number * factor:.6g}".rstrip(".") + ("" if not name.endswith("_s") else "  (seconds)")
+            return f"write {number * factor:.6g}" + (" (seconds)" if name.endswith("_s") else "")
     return "write a number without quotes and without a unit"
 
 
 def _describe(schema: dict) -> str:
-    text = schema.get("description", "")
-    return text[:1].lower() + text[1:].rstrip(".") if text else ""
+    text = schema.get("form") or schema.get("description", "")
+    example = f", e.g. {json.dumps(schema['examples'][0], ensure_ascii=False)}" if schema.get("examples") else ""
+    return text[:1].lower() + text[1:].rstrip(".") + example if text else ""
 
 
 def _missing_hint(schema: dict, key: str) -> str:

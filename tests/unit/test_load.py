@@ -80,7 +80,7 @@ def test_both_places_of_a_double_key_are_named(tmp_path):
 def test_text_that_is_not_ascii_keeps_its_place(tmp_path):
     """Columns count characters, so the caret stands right behind Chinese text."""
     _, found = load_text(tmp_path, "launch: {title: 算力平台, kind: 1:30:00}\n", "P")
-    assert [(one.span.line, one.span.col) for one in found] == [(1, 29)]
+    assert [(one.span.line, one.span.col) for one in found if one.code == "P110"] == [(1, 29)]
 
 
 def test_all_findings_of_one_file_come_at_once(tmp_path, rental):
