@@ -1,12 +1,18 @@
 """Loading: what a person wrote is what the script gets, byte for byte, or one clear finding. Cases 1 2 4 5 6, S21."""
 
+import re
 import resource
 import time
 
 import pytest
 from conftest import check_texts, load_text
+from generator import quote
 from generator.bind import bind
+from generator.diagnostics import Report
 from generator.load import scalar
+from generator.secrets import secret_in
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize("written", ["12.10", "007", "010", "08", "1_000", "2026-01-02", "1e3", "0x1F", "1:30:00", "no", "on", "3.10", "True", "~x", "1.0"])
@@ -96,3 +102,49 @@ def test_bound_values_are_the_written_text(tmp_path, rental, sweep):
     assert found == []
     bound = bind(p, j)
     assert bound["DATA_DIR"].value == "/data/007/1e3" and bound["CRED_FILE"].value == "/root/012 é"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(st.characters(blacklist_categories=("Cs",)), max_size=40), st.sampled_from("\"'"))
+def test_quoted_text_is_loaded_byte_for_byte_or_refused(tmp_path, rental, value, mark):
+    """Whatever stands in quotes is either what the title becomes, exactly, or a finding at its place."""
+    if mark == '"':
+        written = quote.to_json(value)
+    else:
+        written = "'" + value.replace("'", "''") + "'"
+    profile, _, found = check_texts(tmp_path, rental.replace("title: Example Pod", f"title: {written}"))
+    if not found:
+        assert profile.data["launch"]["title"] == value and profile.raw(("launch", "title")) == value
+    else:
+        assert {one.span.line for one in found} <= {4, 5} or "\n" in value
+    plain = value.isprintable() and 0 < len(value) < 150 and not any(c in "\u00a0\u3000" for c in value) and not secret_in(value)
+    assert not (plain and found), found
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200) | st.text(st.sampled_from("ab:-[]{}&*!|>'\"%@`#,? \n\t\r\\~0129.eE+_\u00a0"), max_size=60))
+def test_any_bytes_give_findings_and_never_a_traceback(tmp_path, data):
+    """Case 6 and its kind: whatever a file holds, there is a finding with a place in it."""
+    for letter in "PJ":
+        doc, found = load_text(tmp_path, data, letter)
+        assert any(one.severity == "error" for one in found)
+        for one in found:
+            assert 1 <= one.span.line <= max(1, len(doc.lines)) + 1 and one.span.col >= 1
+        report = Report(found, {doc.file: doc.lines})
+        assert "\x1b" not in report.text() and report.json() and report.github()
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_profile_with_any_value_anywhere_never_stumbles(tmp_path, rental, sweep, data):
+    """One to three scalars of the bases are replaced by anything: findings or none, never an exception."""
+    texts = []
+    for text in (rental, sweep):
+        spots = [match.span(1) for match in re.finditer(r"(?<=: )([A-Za-z0-9/$_.-]+|\"[^\"]*\"|'[^']*')", text)]
+        for start, end in sorted(data.draw(st.lists(st.sampled_from(spots), max_size=3, unique=True)), reverse=True):
+            new = data.draw(st.sampled_from(["~", "[]", "{}", "[x]", "{a: b}", "true", "1", "-1", "1.5", "''", "'x'", "\"a\\nb\"", "x", "/", "$HOME", "99999999999", "'512 MB'", "[1, 2]", "{instance}"]))
+            text = text[:start] + new + text[end:]
+        texts.append(text)
+    p, j, found = check_texts(tmp_path, *texts)
+    if not any(one.severity == "error" for one in found):
+        assert bind(p, j)

@@ -31,7 +31,7 @@ def platform_words() -> set[str]:
         paths = [tier["path"] for tier in data["storage"]["tiers"]] + [data["overrides"][key] for key in ("DATA_DIR", "DURABLE_DIR", "PROXY_HOOK")]
         found |= {path for path in paths if path.startswith("/") and path not in COMMON and path.count("/") < 4 and not path.startswith("http")}
         found |= {action["command"][0] for action in data["teardown"]["actions"] if "command" in action and action.get("where") != "box"}
-    return found - {"ssh", "aws", "az", "sudo", "bash"}
+    return found - {"ssh", "aws", "az", "sudo", "bash", "kubectl", "scancel"}  # too short, or the tool of a whole kind
 
 
 def platform_in(text: str, words: set[str]) -> str:
@@ -83,13 +83,13 @@ FORBIDDEN = {
     r"\bStrictHostKeyChecking=(?:no|off)\b": "a host key is pinned",
     r"\brm -[a-zA-Z]*r[a-zA-Z]* (?!.*\$\{?[A-Za-z_]\w*(?::\?|\?)|-- )": "case 11: a recursive rm has -- before a guarded path",
     r"\bgit (?:reset --hard|clean -[a-z]*f|push --force|stash drop|stash clear)": "nothing of a person's work is dropped",
-    r"(?<![\w-])find [^|]*-delete\b": "case 11: nothing is deleted by pattern",
+    r"(?<![\w-])find (?!\"\$\{\w+:\?)[^|]*-delete\b": "case 11: what is deleted by pattern lies below a guarded path",
 }
 
 
-@pytest.mark.parametrize("pattern, sample", zip(FORBIDDEN, [
-    "conda create -n x", "  shutdown -h now", "eval $x", "set -x", "sshpass -p x", "-o StrictHostKeyChecking=no", "rm -rf $DIR/x", "git reset --hard", "find . -name x -delete",
-]))
+@pytest.mark.parametrize("pattern, sample", list(zip(FORBIDDEN, [
+    "conda create -n x", "  shutdown -h now", "eval $x", "set -x", "sshpass -p x", "-o StrictHostKeyChecking=no", "rm -rf $DIR/x", "git reset --hard", 'find "$DIR" -name x -delete',
+])))
 def test_a_forbidden_line_stands_nowhere(pattern, sample):
     assert re.search(pattern, sample), sample
     for path in BASH:
