@@ -38,22 +38,25 @@ record() { # <file> <name:value>…    value with its JSON quotes
 
 sha() { sha256sum <"$1" | cut -d' ' -f1; }
 
-manifest() { # <folder> <run id> <state of cell b>
-  local folder=$1 id=$2 state=$3 done_cells=1 file sum
-  [[ $state != done ]] || done_cells=2
-  file=$folder/final_ckpts/a/metrics.json
+manifest() { # <folder> <run id> <state of cell b>    a cell that is not done has no file
+  local folder=$1 id=$2 state=$3 cells='a b' cell sum text='' bytes=0 file
+  [[ $state == done ]] || cells=a
+  : >"$folder/SHA256SUMS"
+  for cell in $cells; do
+    file=final_ckpts/$cell/metrics.json
+    text+="${text:+,$'\n'}    {\"bytes\": $(wc -c <"$folder/$file"), \"sha256\": \"$(sha "$folder/$file")\", \"path\": \"$file\"}"
+    bytes=$((bytes + $(wc -c <"$folder/$file")))
+    printf '%s  %s\n' "$(sha "$folder/$file")" "$file" >>"$folder/SHA256SUMS"
+  done
+  set -- $cells
   {
     printf '{\n  "schema": "pull_manifest/1",\n  "run_id": "%s",\n  "commit": "%040d",\n' "$id" 7
-    printf '  "cells_expected": 2,\n  "cells_done": %s,\n  "files_total": 2,\n' "$done_cells"
-    printf '  "bytes_total": %s,\n  "cells": [\n' "$(($(wc -c <"$file") + $(wc -c <"$folder/final_ckpts/b/metrics.json")))"
-    printf '    {"cell": "a", "state": "done", "why": ""},\n    {"cell": "b", "state": "%s", "why": "%s"}\n  ],\n  "files": [\n' "$state" "$([[ $state == done ]] || echo "the reason")"
-    printf '    {"bytes": %s, "sha256": "%s", "path": "final_ckpts/a/metrics.json"},\n' "$(wc -c <"$file")" "$(sha "$file")"
-    file=$folder/final_ckpts/b/metrics.json
-    printf '    {"bytes": %s, "sha256": "%s", "path": "final_ckpts/b/metrics.json"}\n  ],\n' "$(wc -c <"$file")" "$(sha "$file")"
+    printf '  "cells_expected": 2,\n  "cells_done": %s,\n  "files_total": %s,\n  "bytes_total": %s,\n  "cells": [\n' $# $# "$bytes"
+    printf '    {"cell": "a", "state": "done", "why": ""},\n    {"cell": "b", "state": "%s", "why": "%s"}\n  ],\n' "$state" "$([[ $state == done ]] || echo "the reason")"
+    printf '  "files": [\n%s\n  ],\n' "$text"
   } >"$folder/PULL_MANIFEST.json"
   sum=$(sha "$folder/PULL_MANIFEST.json")
   printf '  "self_sha256": "%s"\n}\n' "$sum" >>"$folder/PULL_MANIFEST.json"
-  printf '%s  final_ckpts/a/metrics.json\n%s  final_ckpts/b/metrics.json\n' "$(sha "$folder/final_ckpts/a/metrics.json")" "$(sha "$folder/final_ckpts/b/metrics.json")" >"$folder/SHA256SUMS"
 }
 
 # A run that is over, whose bundle is home: the one right state.
@@ -174,7 +177,7 @@ teardown_run() { run --separate-stderr "$TD" terminate --run --approve "$OK" </d
   done
   sed -i "s/$RUN_ID/$OTHER_ID/" "$L/box.json"
   teardown_run
-  refused 77 "has run '$OTHER_ID'"
+  refused 77
   make_run
   sed -i 's/"machine"/"runpod"/' "$L/box.json"
   teardown_run
