@@ -53,16 +53,18 @@ judge_claim() {
       [[ $ADOPT == true ]] || refuse "$EX_BUSY" "cell $CELL" "box $CLAIM_HOST has claim $CLAIM_N" "if that box is gone for good, say --adopt"
       bury_host "$CLAIM_HOST" || refuse "$EX_COPY" "$D/claims" "it cannot be written" "look at the data tier: room, rights"
       ;;
-    dead) log "cell $CELL: attempt $CLAIM_N is over, its claim is stale" ;;
+    dead) log "cell $CELL: attempt $CLAIM_N is over (claim $CLAIM_N is stale); this is attempt $((CLAIM_N + 1))" ;;
   esac
 }
 
 # Everything that can refuse comes before the claim, and leaves the record as it was.
 gate_cell() {
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
-  if [[ $COMMAND == *'$PY'* || $COMMAND == *"\${PY"* ]]; then
-    command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
-  fi
+  case $COMMAND in
+    *"\$PY"* | *"\${PY"*)
+      command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
+      ;;
+  esac
   [[ -z $HF_HOME ]] || expand_path HF_HOME
   gate_inputs
   gate_cell_room
@@ -76,7 +78,7 @@ gate_cell() {
 take_cell() {
   local rc=0
   CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
-  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 OOM_BEFORE='' OOM_AFTER='' SWEPT=0 LOG_LOST=0
+  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
   trap 'on_stop TERM' TERM
   trap 'on_stop INT' INT
   trap 'on_stop HUP' HUP

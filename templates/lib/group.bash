@@ -1,13 +1,6 @@
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
-# needs: exit log proc
+# needs: exit log proc idle
 # reads: GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS
-
-# Wait without a process: a read that nobody answers. Opens its descriptor at first use.
-idle() { # <seconds, also a fraction>
-  [[ -n ${IDLE_FD-} ]] || exec {IDLE_FD}<> <(:)
-  # Its status is always that of a time-out.
-  read -r -t "$1" -u "$IDLE_FD" || :
-}
 
 # Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
 # the child's environment; its status other than 0 is the child's.
@@ -107,12 +100,10 @@ find_cell_processes() { # <mark> <group or empty>
 }
 
 # End what is left of the cell: told, a few seconds, killed; only processes that are still the ones that we saw.
-sweep_cell() { # <mark> <group or empty> <seconds>    sets SWEPT (how many)
+sweep_cell() { # <mark> <group or empty> <seconds>
   local one round=0 last
-  SWEPT=0
   find_cell_processes "$1" "$2"
   ((${#LEFT[@]} > 0)) || return 0
-  SWEPT=${#LEFT[@]}
   for one in "${LEFT[@]}"; do
     log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
     ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :

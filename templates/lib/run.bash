@@ -108,7 +108,7 @@ mirror_run() {
 # Take the run over: write our host into both copies.
 adopt_run() { # <host that had it>
   event adopt - - "from $1"
-  run_record "$R_run_id" "$R_formal" "$R_commit" "$R_branch" "$R_shard" "$R_box_digest" || return
+  run_record "$R_run_id" "${R_formal-}" "${R_commit-}" "${R_branch-}" "${R_shard-}" "${R_box_digest-}" || return
   replace_file "$D/run.json" "$RECORD" || return
   [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
   read_record "$D/run.json" run/1
@@ -117,24 +117,25 @@ adopt_run() { # <host that had it>
 # What an existing run insists on: its commit, its shard, its formality, its host.
 check_run() { # <formal wanted> <shard or empty> <adopt>
   local REPLY anew="begin anew with RUN=$JOB.2"
-  [[ $R_commit == "$CODE_COMMIT" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of commit $R_commit, and the code at $CODE_DIR is at $CODE_COMMIT" "check out $R_commit there, or $anew"
-  [[ -z $2 || $R_shard == "$2" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of shard $R_shard, not $2" "give --shard $R_shard, or a RUN of its own to each box"
-  [[ $1 != true || $R_formal == true ]] ||
+  [[ ${R_commit-} == "$CODE_COMMIT" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of commit ${R_commit-}, and the code at $CODE_DIR is at $CODE_COMMIT" "check out ${R_commit-} there, or $anew"
+  [[ -z $2 || ${R_shard-} == "$2" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of shard ${R_shard-}, not $2" "give --shard ${R_shard-}, or a RUN of its own to each box"
+  [[ $1 != true || ${R_formal-} == true ]] ||
     refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
   this_host
-  if [[ $R_host != "$REPLY" ]]; then
+  if [[ ${R_host-} != "$REPLY" ]]; then
     [[ $3 == true ]] ||
-      refuse "$EX_BUSY" "run $R_run_id" "box $R_host has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
-    adopt_run "$R_host" || return
+      refuse "$EX_BUSY" "run $R_run_id" "box ${R_host-} has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
+    adopt_run "${R_host-}" || return
   fi
 }
 
 # What a person set in place of the bound values, by this process's own environment: printed and logged.
 log_overrides() {
   local pair name value
-  [[ -r /proc/$$/environ ]] || return 0
+  # Run_queue has said it for all its cells.
+  [[ -z ${OVERRIDES_SAID-} && -r /proc/$$/environ ]] || return 0
   while IFS= read -r -d '' pair; do
     name=${pair%%=*} value=${pair#*=}
     case $name in
@@ -164,6 +165,7 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
   fi
   mirror_run
   check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
-  RUN_ID=$R_run_id RUN_COMMIT=$R_commit RUN_FORMAL=$R_formal RUN_SHARD=$R_shard RUN_HOST=$R_host RUN_BOX_DIGEST=$R_box_digest
+  # shellcheck disable=SC2034 # a script uses the ones that it needs
+  RUN_ID=$R_run_id RUN_COMMIT=${R_commit-} RUN_FORMAL=${R_formal-} RUN_SHARD=${R_shard-} RUN_HOST=${R_host-} RUN_BOX_DIGEST=${R_box_digest-}
   log_overrides
 }

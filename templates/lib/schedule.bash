@@ -1,0 +1,256 @@
+# lib/schedule.bash: cells into slots, judged by their records, counted so that the sum is always true.
+# needs: exit log file record run claim states roster idle
+# reads: SLOTS SLOT_GPUS RETRY_MAX NEED_MINUTES ONLY SKIP_FAILED ADOPT SELF_DIR
+
+# The plan: cells of the roster that this call is to see to. P_NAME, and P_PHASE:
+# todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
+plan_cells() {
+  local i name
+  declare -gA PLANNED
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    name=${QUEUE_NAMES[i]}
+    [[ -z ${PLANNED[$name]-} ]] || continue
+    [[ -z $ONLY || ,$ONLY, == *",$name,"* ]] || continue
+    PLANNED[$name]=$((${#P_NAME[@]} + 1))
+    P_NAME+=("$name") P_PHASE+=(todo) P_RETRIES+=(0) P_BLOWS+=(0) P_PRUNED+=(0)
+    first_phase $((${#P_NAME[@]} - 1))
+  done
+}
+
+# What is done is recognised from the records read in one go; everything else says why it is run again.
+first_phase() { # <index>
+  local REPLY name=${P_NAME[$1]}
+  state_now "$name"
+  case $REPLY in
+    'done') P_PHASE[$1]=skipped ;;
+    pending) ;;
+    failed)
+      if [[ $SKIP_FAILED == true ]]; then
+        P_PHASE[$1]=skipped
+        LEFT_FAILED=$((LEFT_FAILED + 1))
+        log "cell $name: failed before (${CLASS_OF[$name]-}), left alone by --skip-failed"
+      else
+        log "cell $name: failed before (${CLASS_OF[$name]-}): to run again"
+      fi
+      ;;
+    unsynced) log "cell $name: finished, but not in the bundle: to copy again" ;;
+    *) log "cell $name: ${REPLY}: to resume" ;;
+  esac
+}
+
+# Counts of phases: C_TODO C_RUNNING C_OK C_UNSYNCED C_INTERRUPTED C_FAILED C_SKIPPED C_BUSY.
+count_phases() {
+  local phase
+  C_TODO=0 C_RUNNING=0 C_OK=0 C_UNSYNCED=0 C_INTERRUPTED=0 C_FAILED=0 C_SKIPPED=0 C_BUSY=0
+  for phase in ${P_PHASE[@]+"${P_PHASE[@]}"}; do
+    case $phase in
+      todo) C_TODO=$((C_TODO + 1)) ;;
+      running) C_RUNNING=$((C_RUNNING + 1)) ;;
+      ok) C_OK=$((C_OK + 1)) ;;
+      unsynced) C_UNSYNCED=$((C_UNSYNCED + 1)) ;;
+      interrupted) C_INTERRUPTED=$((C_INTERRUPTED + 1)) ;;
+      failed) C_FAILED=$((C_FAILED + 1)) ;;
+      skipped) C_SKIPPED=$((C_SKIPPED + 1)) ;;
+      busy) C_BUSY=$((C_BUSY + 1)) ;;
+    esac
+  done
+}
+
+# --- slots ---
+
+readonly -a TICKS=(0.01 0.02 0.03 0.05 0.1 0.2 0.25)
+
+# Begin cells in free slots, in order, while nothing speaks against it.
+fill_slots() {
+  local slot
+  for ((slot = 0; slot < SLOTS; slot++)); do
+    [[ -z $STOPPING && -z $STOP_CODE && -z $PRUNE_WAITS ]] || return 0
+    [[ -z ${SLOT_PID[slot]-} ]] || continue
+    next_todo || return 0
+    begin_cell "$slot" "$REPLY"
+  done
+}
+next_todo() { # index of the next cell to run, into REPLY; 1: there is none
+  while ((NEXT < ${#P_NAME[@]})); do
+    REPLY=$NEXT
+    [[ ${P_PHASE[NEXT]} != todo ]] || return 0
+    NEXT=$((NEXT + 1))
+  done
+  return 1
+}
+
+begin_cell() { # <slot> <index>
+  local REPLY name=${P_NAME[$2]} flags=()
+  [[ $ADOPT != true ]] || flags=(--adopt)
+  P_PHASE[$2]=running SLOT_INDEX[$1]=$2 SLOT_BEGAN[$1]=$SECONDS
+  last_claim "$name"
+  SLOT_CLAIM[$1]=$CLAIM_N
+  if [[ -n ${SLOT_GPUS[$1]-} ]]; then
+    CUDA_VISIBLE_DEVICES=${SLOT_GPUS[$1]} CUDA_DEVICE_ORDER=PCI_BUS_ID \
+      bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
+  else
+    bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
+  fi
+  SLOT_PID[$1]=$!
+  # A signal that came between the fork and this line has not reached it.
+  [[ -z $STOPPING ]] || kill -TERM "${SLOT_PID[$1]}" 2>/dev/null || :
+}
+
+# Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
+await_slot() {
+  local slot pid='' n=0
+  for ((slot = 0; slot < SLOTS; slot++)); do
+    [[ -z ${SLOT_PID[slot]-} ]] || { pid=${SLOT_PID[slot]} && n=$((n + 1)); }
+  done
+  if ((n == 1)); then
+    { wait "$pid"; } 2>/dev/null || :
+  else
+    # Short at first, for cells may be short; longer while nothing ends.
+    idle "${TICKS[TICK]}"
+    TICK=$((TICK < ${#TICKS[@]} - 1 ? TICK + 1 : TICK))
+  fi
+}
+
+# Judge every slot whose run_one is gone. A child that bash has collected cannot be signalled any more.
+reap_slots() {
+  local slot rc
+  for ((slot = 0; slot < SLOTS; slot++)); do
+    [[ -n ${SLOT_PID[slot]-} ]] || continue
+    ! kill -0 "${SLOT_PID[slot]}" 2>/dev/null || continue
+    rc=0
+    { wait "${SLOT_PID[slot]}"; } 2>/dev/null || rc=$?
+    SLOT_PID[slot]=''
+    TICK=0
+    judge_slot "$slot" "$rc"
+  done
+}
+
+# --- judging, by record and attempt number ---
+
+judge_slot() { # <slot> <run_one's exit code>
+  local REPLY rc=$2 i=${SLOT_INDEX[$1]} name took=$((SECONDS - ${SLOT_BEGAN[$1]})) state=none
+  name=${P_NAME[i]}
+  R_class=''
+  if read_record "$D/state/$name.json" cell/1 "$RUN_ID"; then state=${R_state-}; elif [[ -e $D/state/$name.json ]]; then state=unknown; fi
+  last_claim "$name"
+  if ((CLAIM_N == ${SLOT_CLAIM[$1]})) && [[ $state != unsynced ]] && ! { [[ $state == 'done' ]] && ((rc == 0)); }; then
+    judge_refusal "$i" "$rc"
+  else
+    case $state in
+      'done') P_PHASE[i]=ok TOOK=$((TOOK + took)) TOOK_N=$((TOOK_N + 1)) ;;
+      unsynced) judge_unsynced "$i" "$rc" ;;
+      failed) judge_failed "$i" ;;
+      *) judge_interrupted "$i" ;;
+    esac
+  fi
+  say_progress "$i" "$took"
+}
+
+# Run_one left without beginning an attempt: the record is as it was.
+judge_refusal() { # <index> <exit code>
+  local name=${P_NAME[$1]}
+  case $2 in
+    0) P_PHASE[$1]=ok ;; # it found the cell committed
+    "$EX_BUSY") P_PHASE[$1]=busy ;;
+    "$EX_INTEGRITY") P_PHASE[$1]=failed ;;
+    "$EX_USAGE" | "$EX_MISSING" | "$EX_NOROOM" | "$EX_COPY" | "$EX_GATE" | "$EX_CONFIG")
+      P_PHASE[$1]=todo
+      stop_queue "$2" "cell $name was refused with $2; what refuses it refuses the others too"
+      ;;
+    *) judge_interrupted "$1" ;; # killed before its claim
+  esac
+}
+
+judge_unsynced() { # <index> <exit code>
+  P_PHASE[$1]=unsynced
+  case $2 in
+    "$EX_NOROOM" | "$EX_COPY" | "$EX_MISSING") stop_queue "$2" "cell ${P_NAME[$1]} could not be copied (code $2); the next ones could not either" ;;
+  esac
+}
+
+judge_failed() { # <index>    reads: R_class
+  P_PHASE[$1]=failed
+  case $R_class in
+    transient)
+      ((P_RETRIES[$1] < RETRY_MAX)) || return 0
+      P_RETRIES[$1]=$((P_RETRIES[$1] + 1))
+      again "$1" "transient, retry ${P_RETRIES[$1]} of $RETRY_MAX"
+      ((P_RETRIES[$1] < 2)) || RETRY_PAUSE=10
+      ;;
+    disk_full)
+      if ((P_PRUNED[$1] == 0)); then
+        P_PRUNED[$1]=1 PRUNE_WAITS=1
+        again "$1" "disk_full, once more after scratch is pruned"
+      else
+        stop_queue "$EX_NOROOM" "the disk is full also after pruning $S: expand it; nothing else is removed, and no cell is made smaller"
+      fi
+      ;;
+  esac
+}
+
+# Stopped from outside, or run_one itself was killed: at once again, but not for ever.
+judge_interrupted() { # <index>
+  P_PHASE[$1]=interrupted
+  [[ -z $STOPPING && -z $STOP_CODE ]] || return 0
+  P_BLOWS[$1]=$((P_BLOWS[$1] + 1))
+  ((P_BLOWS[$1] <= 5)) || { log "cell ${P_NAME[$1]}: interrupted ${P_BLOWS[$1]} times in this call: left" && return 0; }
+  again "$1" "interrupted, resumed at once"
+}
+
+again() { # <index> <why>
+  P_PHASE[$1]=todo
+  ((NEXT <= $1)) || NEXT=$1
+  event retry "${P_NAME[$1]}" - "$2"
+  log "cell ${P_NAME[$1]}: $2"
+}
+
+stop_queue() { # <code> <why>
+  [[ -z $STOP_CODE ]] || return 0
+  STOP_CODE=$1
+  log "no further cell is begun: $2"
+}
+
+# --- scratch, and only ours ---
+
+# Empty S, when no cell runs: what we made below $SCRATCH/gpu-runbook/<run>, by the mark that we left there.
+prune_scratch() {
+  local mark=''
+  PRUNE_WAITS=''
+  { IFS= read -r mark <"$S/.gpu-runbook-scratch"; } 2>/dev/null || :
+  if [[ $mark != "$RUN_ID" || -L $S || $S != */gpu-runbook/"$RUN" ]]; then
+    log "scratch $S has no mark of this run: nothing is removed"
+    return 0
+  fi
+  log "pruning scratch: $S"
+  find "${S:?}" -xdev -mindepth 1 -depth ! -name .gpu-runbook-scratch -delete 2>/dev/null || log "not all of $S could be removed"
+}
+
+# --- words ---
+
+say_progress() { # <index> <seconds>
+  local REPLY left bar='' eta='not known' per
+  count_phases
+  left=$((C_TODO + C_RUNNING))
+  if ((TOOK_N > 0)); then per=$((TOOK / TOOK_N)); else per=$((NEED_MINUTES * 60)); fi
+  span $(((left * per + SLOTS - 1) / SLOTS))
+  eta=$REPLY
+  [[ ! -t 2 ]] || { draw_bar $((${#P_NAME[@]} - left)) ${#P_NAME[@]} && bar="$REPLY "; }
+  log "${bar}[$((${#P_NAME[@]} - left))/${#P_NAME[@]}] ${P_NAME[$1]}: ${P_PHASE[$1]} after $2 s; running $C_RUNNING, failed $C_FAILED, left $left, about $eta to go"
+}
+span() { # <seconds>    into REPLY
+  if (($1 >= 7200)); then REPLY="$(($1 / 3600)) h $(($1 % 3600 / 60)) min"; elif (($1 >= 120)); then REPLY="$(($1 / 60)) min"; else REPLY="$1 s"; fi
+}
+draw_bar() { # <done> <all>    into REPLY
+  local full='####################' none='....................' n=$((20 * $1 / $2))
+  REPLY="[${full:0:n}${none:0:20-n}]"
+}
+
+# The sum, always printed: every planned cell is in exactly one of the four.
+say_sum() {
+  count_phases
+  local started=$((C_OK + C_UNSYNCED + C_INTERRUPTED + C_RUNNING)) pending=$((C_TODO + C_BUSY)) text
+  text="planned ${#P_NAME[@]} = started $started + skipped $C_SKIPPED + failed $C_FAILED + pending $pending"
+  text+="; of the started: $C_OK ended well, $C_UNSYNCED not copied, $((C_INTERRUPTED + C_RUNNING)) interrupted; of the skipped: $((C_SKIPPED - LEFT_FAILED)) were done before, $LEFT_FAILED had failed"
+  printf '%s\n' "$text"
+  event queue_end - - "$text"
+}
