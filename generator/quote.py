@@ -53,7 +53,8 @@ def single(value) -> Safe:
 
 def comment(value) -> Safe:
     """Text for one comment line: no line end, no control character."""
-    return Safe(" ".join("".join(c if c.isprintable() else " " for c in str(value)).split()))
+    text = str(value)
+    return Safe(" ".join((text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)).split()))
 
 
 def md(value) -> Safe:
@@ -62,7 +63,7 @@ def md(value) -> Safe:
     text = re.sub(r"([\\`*_{}\[\]<>#|~&])", r"\\\1", text)
     text = re.sub(r"^(\d+)([.)])", r"\1\\\2", text)
     text = re.sub(r"^([-+=])", r"\\\1", text)
-    return Safe("".join(c if c.isprintable() else " " for c in text))
+    return Safe(text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text))
 
 
 def code(value) -> Safe:

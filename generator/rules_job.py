@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 
 from .bind import GB, SAVE_MARGIN_S, Need, budget, choose, grace_s
 from .cells import CELL_NAME, columns, count, rows, split_command, split_name
@@ -102,16 +104,22 @@ def parses(case: Case) -> Found:
             yield Diagnostic("J308", span, f"bash cannot read this command: {opened[1] if opened else 'a syntax error'}", "try it: bash -n -c '…'")
 
 
+@lru_cache(maxsize=64)
 def bash_reads(command: str) -> bool | None:
     """True where bash can parse it; nothing is run. None where no bash of version 4 or later is here."""
-    import os
+    if _bash("-n", "-c", command):
+        return True
+    return False if _bash("-c", "((BASH_VERSINFO[0] >= 4))") else None
 
-    guard = '((BASH_VERSINFO[0] >= 4)) || exit 99; bash -n -c "$1" 2>/dev/null && exit; exit 98'
+
+def _bash(*words: str) -> bool:
+    """True where bash ends with 0. Its words go nowhere, and nothing of the environment but PATH reaches it."""
+    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     try:
-        code = os.spawnvpe(os.P_WAIT, "bash", ["bash", "--norc", "-c", guard, "bash", command], {"PATH": os.environ.get("PATH", os.defpath)})
+        child = os.posix_spawnp("bash", ["bash", *words], {"PATH": os.environ.get("PATH", os.defpath)}, file_actions=quiet)
     except OSError:
-        return None
-    return {0: True, 98: False}.get(code)
+        return False
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def columns_used(case: Case) -> Found:

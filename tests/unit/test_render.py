@@ -203,3 +203,18 @@ def test_every_profile_compiles_with_every_job():
         for name in known("profiles"):
             profile = load(ROOT / "profiles" / f"{name}.yaml", f"profiles/{name}.yaml", "P")
             assert profile.diagnostics == [] and [one for one in check(profile, job, (), TODAY) if one.severity == "error" and one.code != "P318"] == []
+
+
+def test_scripts_keep_unix_line_ends_in_git():
+    """S21: git never turns them into Windows lines."""
+    lines = (ROOT / ".gitattributes").read_text(encoding="utf-8").split("\n")
+    assert "*.sh text eol=lf" in lines and any(line.startswith("out/**") and "eol=lf" in line for line in lines)
+
+
+def test_no_secret_of_the_environment_reaches_the_output(tmp_path):
+    """S43 case 15: a script names a variable, and holds no value of one, not even where it is set while compiling."""
+    env = {**os.environ, "HF_TOKEN": "canary-4711", "WANDB_API_KEY": "canary-4711", "RUNPOD_API_KEY": "canary-4711"}
+    subprocess.run([sys.executable, "-m", "generator", "compile", "runpod", "--job", str(FIXTURES / "sweep.yaml"), "--out", str(tmp_path / "o")],
+                   cwd=ROOT, env=env, check=True, capture_output=True)
+    texts = [path.read_text(encoding="utf-8") for path in (tmp_path / "o").rglob("*") if path.is_file()]
+    assert texts and not any("canary-4711" in text for text in texts) and any("WANDB_API_KEY" in text for text in texts)
