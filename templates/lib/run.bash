@@ -16,6 +16,7 @@ run_places() {
   require_path SCRATCH
   D=$DATA_DIR/$RUN
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with scratch
   S=$SCRATCH/gpu-runbook/$RUN
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
