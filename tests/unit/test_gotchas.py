@@ -6,6 +6,7 @@ import pytest
 from conftest import ROOT
 
 TEXT = (ROOT / "docs" / "gotchas.md").read_text(encoding="utf-8")
+CITED = re.compile(r"""(?<![A-Za-z0-9_+"'\\-])U[0-9]{2}(?![0-9A-Za-z"'])""")
 ENTRIES = {one[1]: one[2] for one in re.finditer(r"^### (U[0-9]{2})\n(.*?)(?=^##|\Z)", TEXT, re.M | re.S)}
 
 
@@ -14,7 +15,7 @@ def cited():
     for folder in ("templates", "generator", "profiles", "jobs", "schema", "docs"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and path.suffix in (".j2", ".bash", ".py", ".yaml", ".json", ".md", ".sh"):
-                for one in re.finditer(r"(?<![A-Za-z0-9_+"'\\-])U[0-9]{2}(?![0-9A-Za-z"'])", path.read_text(encoding="utf-8")):
+                for one in CITED.finditer(path.read_text(encoding="utf-8")):
                     yield one[0], path.relative_to(ROOT)
 
 
