@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import compile_all
+from compiling import ROOT, compile_all
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("generator", "templates", "profiles", "jobs", "schema")
 OPENED = """
 import os, sys

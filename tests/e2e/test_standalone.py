@@ -31,7 +31,7 @@ def alone(script: Path, folder: Path) -> Path:
 def test_alone_in_an_empty_folder_it_says_what_it_does(profile, compiled, box_path, tmp_path):
     """--help: exit 0, usage and exit codes on stdout, nothing on stderr, nothing made. A wrong flag: 64. No python on PATH for bash."""
     scripts = [path for path in sorted((compiled / profile).rglob("*")) if path.suffix in (".sh", ".py")]
-    assert len(scripts) >= 10, "the kinds with the fewest scripts have seven in box/ and three in local/"
+    assert len(scripts) >= 10, "the fewest are seven in box/ and three in local/"
     for number, script in enumerate(scripts):
         copy = alone(script, tmp_path / str(number))
         interpreter = sys.executable if script.suffix == ".py" else "bash"
