@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import cells as cells_module
+from .budget import DEFAULT_FILES, GB, SAVE_MARGIN_S, budget, choose, folder, grace_s
 from .load import Document
 
-GB = 1_000_000_000
-SAVE_MARGIN_S = 10
-BUFFER = 0.1  # room on top of what the cells need
-DEFAULT_FILES = 100
 DEFAULT_RETRIES = 2
 SSH_KINDS = ("owned", "ssh-rental", "cloud-vm", "slurm")
 
@@ -25,26 +22,6 @@ class Bound:
     kind: str
     why: str
     origin: tuple | None = None
-
-
-@dataclass(frozen=True)
-class Need:
-    """Room on one tier in bytes and files: for the cells, with buffer, and the tier's caps (None = not known)."""
-
-    tier: str
-    per_cell_bytes: int
-    cells: int
-    buffer_bytes: int
-    total_bytes: int
-    total_files: int
-    cap_bytes: int | None
-    cap_files: int | None
-
-    @property
-    def fits(self) -> bool:
-        """False only where a known cap is exceeded."""
-        return not (self.cap_bytes is not None and self.total_bytes > self.cap_bytes) and not (
-            self.cap_files is not None and self.total_files > self.cap_files)
 
 
 @dataclass
@@ -74,37 +51,6 @@ class Bindings:
         return self.by_name[name]
 
 
-def within(path: str, tier_path: str) -> bool:
-    """True where `path` is the tier's path or below it, as texts."""
-    tier_path = tier_path.rstrip("/")
-    return path == tier_path or path.startswith(tier_path + "/")
-
-
-def choose(profile: dict, without: tuple[str, ...]) -> tuple[dict | None, dict | None]:
-    """The data tier and the durable tier (None = pull-only) that are left."""
-    tiers = {tier["name"]: tier for tier in profile["storage"]["tiers"] if tier["name"] not in without}
-    data = next((tiers[name] for name in profile["storage"]["data"] if name in tiers), None)
-    durable = next((tiers[name] for name in profile["storage"]["durable"] if name in tiers), None)
-    return data, durable
-
-
-def folder(override: str, tier: dict | None) -> str:
-    """A folder of `overrides` as it stands after `without`: kept where it lies on the tier, else the tier's own path."""
-    if tier is None:
-        return ""
-    return override if override and within(override, tier["path"]) else tier["path"]
-
-
-def grace_s(profile: dict, job: dict) -> int:
-    """Seconds between our signal and the kill: save_s + 10, or the platform's own number where that is shorter."""
-    ours = job["save_s"] + SAVE_MARGIN_S
-    theirs = profile["interruption"]["grace_s"]
-    # Without a signal there is no time to share: the number then only tells that the platform kills at once.
-    if theirs is None or profile["interruption"]["signal"] == "none":
-        return ours
-    return min(ours, theirs)
-
-
 def bind(profile_doc: Document, job_doc: Document, without: tuple[str, ...] = ()) -> Bindings:
     """All bound values. The documents are valid and no rule has failed."""
     profile, job = profile_doc.data, job_doc.data
@@ -113,8 +59,21 @@ def bind(profile_doc: Document, job_doc: Document, without: tuple[str, ...] = ()
     actions = profile["teardown"]["actions"]
     verbs = {action["verb"]: action for action in actions}
     tiers = [tier for tier in profile["storage"]["tiers"] if tier["name"] not in without]
-    found = Bindings({}, profile, job, profile_doc, job_doc, without, tiers, data, durable, actions,
-                     verbs[profile["teardown"]["meter_stop"]], clocks(profile), budget(profile, job, data, durable))
+    found = Bindings(
+        {},
+        profile,
+        job,
+        profile_doc,
+        job_doc,
+        without,
+        tiers,
+        data,
+        durable,
+        actions,
+        verbs[profile["teardown"]["meter_stop"]],
+        clocks(profile),
+        budget(profile, job, data, durable),
+    )
     table = [*_identity(found), *_places(found), *_tiers(found), *_cell(found), *_box(found), *_teardown(found)]
     found.by_name = {one.name: one for one in table}
     return found
@@ -126,22 +85,6 @@ def clocks(profile: dict) -> list[dict]:
     return [known[one] for one in profile["launch"]["surface"]["danger_clocks"] if one in known]
 
 
-def budget(profile: dict, job: dict, data: dict, durable: dict | None) -> dict:
-    """Room and time for all cells. The durable tier is counted with as much as the data tier, which is the most it can be."""
-    number = cells_module.count(job)
-    per_cell = round(job["needs"]["disk_gb"] * GB)
-    files = job["needs"].get("files", DEFAULT_FILES)
-
-    def need(tier: dict) -> Need:
-        buffer = round(per_cell * number * BUFFER)
-        cap = tier["size_cap_gb"]
-        return Need(tier["name"], per_cell, number, buffer, per_cell * number + buffer, files * number,
-                    None if cap is None else round(cap * GB), tier["inode_cap"])
-
-    return {"data": need(data), "durable": need(durable) if durable else None, "minutes": job["needs"]["minutes"] * number,
-            "same_tier": durable is not None and durable["name"] == data["name"], "buffer": BUFFER, "files_per_cell": files}
-
-
 def _identity(b: Bindings) -> list[Bound]:
     launch = b.profile["launch"]
     job = b.job_doc.name
@@ -151,7 +94,9 @@ def _identity(b: Bindings) -> list[Bound]:
         Bound("KIND", launch["kind"], "text", "what kind of platform it is", ("P", ("launch", "kind"))),
         Bound("TITLE", launch["title"], "text", "the platform's name", ("P", ("launch", "title"))),
         Bound("RUN", job, "text", "the run's name; a new one begins anew"),
-        Bound("CELLS", cells_module.count(b.job), "int", "cells in the compiled queue", ("J", ("matrix" if "matrix" in b.job else "cells",))),
+        Bound(
+            "CELLS", cells_module.count(b.job), "int", "cells in the compiled queue", ("J", ("matrix" if "matrix" in b.job else "cells",))
+        ),
         Bound("BRANCH", b.job["code"]["branch"], "text", "the branch that a formal run is at", ("J", ("code", "branch"))),
     ]
 
@@ -160,7 +105,10 @@ def _survives(tier: dict | None) -> str:
     if tier is None:
         return "no tier outlives the meter stop: results come home first"
     column = tier["survives"]
-    words = {True: [key.replace("_", " ") for key in column if column[key]], False: [key.replace("_", " ") for key in column if not column[key]]}
+    words = {
+        True: [key.replace("_", " ") for key in column if column[key]],
+        False: [key.replace("_", " ") for key in column if not column[key]],
+    }
     said = f"tier {tier['name']}: survives " + (", ".join(words[True]) or "nothing")
     return said + (", not " + ", ".join(words[False]) if words[False] and words[True] else "")
 
@@ -185,7 +133,13 @@ def _places(b: Bindings) -> list[Bound]:
         path("SCRATCH", "may be lost at any time"),
         path("HF_HOME", "cache of Hugging Face; empty: the library's own place"),
         path("CRED_FILE", "NAME=value lines, mode 600; empty: none"),
-        Bound("PROXY_HOOK", given["PROXY_HOOK"], "text", "a file to source or an http address; empty: none", ("P", ("overrides", "PROXY_HOOK"))),
+        Bound(
+            "PROXY_HOOK",
+            given["PROXY_HOOK"],
+            "text",
+            "a file to source or an http address; empty: none",
+            ("P", ("overrides", "PROXY_HOOK")),
+        ),
         Bound("PY", python, "text", "the interpreter", ("P", python_at) if python_at else None),
         Bound("DETACH", given["DETACH"], "text", "what a detached run is started with", ("P", ("overrides", "DETACH"))),
         Bound("DETACH_FALLBACK", b.profile["daemon"]["fallback"], "text", "used where that is missing", ("P", ("daemon", "fallback"))),
@@ -217,14 +171,33 @@ def _tiers(b: Bindings) -> list[Bound]:
             Bound(name + "_TIER", tier["name"] if tier else "", "text", f"the {name.lower()} tier", ("P", at)),
             Bound(name + "_PROOF", tier["proof"] if tier else "none", "text", "what shows that the tier is there", ("P", (*at, "proof"))),
             Bound(name + "_TIER_PATH", tier["path"] if tier else "", "path", "where it is mounted", ("P", (*at, "path"))),
-            Bound(name + "_CAP_BYTES", "" if cap is None else cap, "int", "its size in bytes; empty: not known", ("P", (*at, "size_cap_gb"))),
-            Bound(name + "_CAP_INODES", "" if inodes is None else inodes, "int", "its limit of files; empty: not known", ("P", (*at, "inode_cap"))),
+            Bound(
+                name + "_CAP_BYTES", "" if cap is None else cap, "int", "its size in bytes; empty: not known", ("P", (*at, "size_cap_gb"))
+            ),
+            Bound(
+                name + "_CAP_INODES",
+                "" if inodes is None else inodes,
+                "int",
+                "its limit of files; empty: not known",
+                ("P", (*at, "inode_cap")),
+            ),
         ]
     shared = [tier["path"] for tier in b.tiers if tier["shared"] or tier["name"] in b.profile["storage"]["durable"]]
     return out + [
-        Bound("DATA_SURVIVES_RESTART", b.data["survives"]["restart"], "bool", "what lies there outlives a restart of the box",
-              ("P", (*_tier_path(b, b.data)[:-1], "survives", "restart"))),
-        Bound("SHARED_PATHS", list(dict.fromkeys(shared)), "array", "shared and durable tiers: no secret may lie there", ("P", ("storage", "tiers"))),
+        Bound(
+            "DATA_SURVIVES_RESTART",
+            b.data["survives"]["restart"],
+            "bool",
+            "what lies there outlives a restart of the box",
+            ("P", (*_tier_path(b, b.data)[:-1], "survives", "restart")),
+        ),
+        Bound(
+            "SHARED_PATHS",
+            list(dict.fromkeys(shared)),
+            "array",
+            "shared and durable tiers: no secret may lie there",
+            ("P", ("storage", "tiers")),
+        ),
     ]
 
 
@@ -238,12 +211,19 @@ def _cell(b: Bindings) -> list[Bound]:
     theirs = grace != job["save_s"] + SAVE_MARGIN_S
     return [
         Bound("SAVE_S", job["save_s"], "int", "seconds that one checkpoint takes", at("save_s")),
-        Bound("GRACE_S", grace, "int", "seconds between our signal and the kill: " + ("the platform's limit" if theirs else "save_s + 10"),
-              ("P", ("interruption", "grace_s")) if theirs else at("save_s")),
+        Bound(
+            "GRACE_S",
+            grace,
+            "int",
+            "seconds between our signal and the kill: " + ("the platform's limit" if theirs else "save_s + 10"),
+            ("P", ("interruption", "grace_s")) if theirs else at("save_s"),
+        ),
         Bound("WALL_S", limits.get("wall_s", 0), "int", "seconds for one attempt; 0: no limit", at("limits", "wall_s")),
         Bound("STALL_S", limits.get("stall_s", 0), "int", "seconds without a sign of life; 0: no limit", at("limits", "stall_s")),
         Bound("RETRY_MAX", job.get("retry", {}).get("max", DEFAULT_RETRIES), "int", "retries of a transient failure", at("retry", "max")),
-        Bound("REQUIRED", job["artifacts"]["required"], "array", "what a finished cell has, relative to CELL_DIR", at("artifacts", "required")),
+        Bound(
+            "REQUIRED", job["artifacts"]["required"], "array", "what a finished cell has, relative to CELL_DIR", at("artifacts", "required")
+        ),
         Bound("PRUNE", job["artifacts"].get("prune", []), "array", "what may go once a cell is synced", at("artifacts", "prune")),
         Bound("NEED_GPUS", needs["gpus"], "int", "GPUs for one cell", at("needs", "gpus")),
         Bound("NEED_DISK_BYTES", round(needs["disk_gb"] * GB), "int", "disk for one cell", at("needs", "disk_gb")),
@@ -254,7 +234,9 @@ def _cell(b: Bindings) -> list[Bound]:
         Bound("SMOKE_ARTIFACT", job["smoke"]["artifact"], "text", "the checkpoint that it must leave in CELL_DIR", at("smoke", "artifact")),
         Bound("SMOKE_TIMEOUT_S", job["smoke"]["timeout_s"], "int", "seconds until it is stopped", at("smoke", "timeout_s")),
         Bound("SECRETS", job.get("secrets", []), "array", "names of variables, never values", at("secrets")),
-        Bound("DATA_PATHS", [one["path"] for one in job.get("data", [])], "array", "data that must be there, relative to the code", at("data")),
+        Bound(
+            "DATA_PATHS", [one["path"] for one in job.get("data", [])], "array", "data that must be there, relative to the code", at("data")
+        ),
         Bound("DATA_FILES", [str(one["files"]) for one in job.get("data", [])], "array", "and how many files each must hold", at("data")),
     ]
 
@@ -263,14 +245,35 @@ def _box(b: Bindings) -> list[Bound]:
     network, daemon = b.profile["network"], b.profile["daemon"]
     return [
         Bound("SIGNAL", b.profile["interruption"]["signal"], "text", "the platform's warning signal", ("P", ("interruption", "signal"))),
-        Bound("DAEMON_SURVIVES_RESTART", daemon["survives"]["restart"], "bool", "a detached run outlives a restart of the box", ("P", ("daemon", "survives", "restart"))),
-        Bound("MIRRORS", [f"{name}={value}" for name, value in network["mirrors"].items()], "array", "mirrors, exported to every cell", ("P", ("network", "mirrors"))),
-        Bound("KEEPALIVE_S", network["keepalive"]["interval_s"], "int", "ServerAliveInterval", ("P", ("network", "keepalive", "interval_s"))),
-        Bound("KEEPALIVE_MAX", network["keepalive"]["count_max"], "int", "ServerAliveCountMax", ("P", ("network", "keepalive", "count_max"))),
+        Bound(
+            "DAEMON_SURVIVES_RESTART",
+            daemon["survives"]["restart"],
+            "bool",
+            "a detached run outlives a restart of the box",
+            ("P", ("daemon", "survives", "restart")),
+        ),
+        Bound(
+            "MIRRORS",
+            [f"{name}={value}" for name, value in network["mirrors"].items()],
+            "array",
+            "mirrors, exported to every cell",
+            ("P", ("network", "mirrors")),
+        ),
+        Bound(
+            "KEEPALIVE_S", network["keepalive"]["interval_s"], "int", "ServerAliveInterval", ("P", ("network", "keepalive", "interval_s"))
+        ),
+        Bound(
+            "KEEPALIVE_MAX", network["keepalive"]["count_max"], "int", "ServerAliveCountMax", ("P", ("network", "keepalive", "count_max"))
+        ),
         Bound("SSH_FLAVOUR", network["ssh"]["flavour"], "text", "direct, proxied or none", ("P", ("network", "ssh", "flavour"))),
         Bound("SSH_COPY", network["ssh"]["copy"], "bool", "files can be copied over it", ("P", ("network", "ssh", "copy"))),
-        Bound("ADDRESS_CHANGES", network["address"]["changes_on_restart"], "bool", "host or port may change on a restart",
-              ("P", ("network", "address", "changes_on_restart"))),
+        Bound(
+            "ADDRESS_CHANGES",
+            network["address"]["changes_on_restart"],
+            "bool",
+            "host or port may change on a restart",
+            ("P", ("network", "address", "changes_on_restart")),
+        ),
     ]
 
 
@@ -278,7 +281,13 @@ def power_off(profile: dict) -> tuple[list[str], tuple | None]:
     """Words that switch the box off from inside, where the profile says that this stops the meter and can be undone."""
     for index, action in enumerate(profile["teardown"]["actions"]):
         command = action.get("command", [])
-        if action.get("where") == "box" and action["stops_meter"] and action["reversible"] and command and not any("{instance}" in word for word in command):
+        if (
+            action.get("where") == "box"
+            and action["stops_meter"]
+            and action["reversible"]
+            and command
+            and not any("{instance}" in word for word in command)
+        ):
             return command, ("teardown", "actions", index, "command")
     return [], None
 
@@ -286,11 +295,30 @@ def power_off(profile: dict) -> tuple[list[str], tuple | None]:
 def _teardown(b: Bindings) -> list[Bound]:
     command, at = power_off(b.profile)
     return [
-        Bound("METER_STOP", b.profile["teardown"]["meter_stop"], "text", "the verb that stops the meter", ("P", ("teardown", "meter_stop"))),
-        Bound("ACTION_VERBS", [action["verb"] for action in b.actions], "array", "all verbs, in the profile's order", ("P", ("teardown", "actions"))),
-        Bound("POWER_OFF_COMMAND", command, "array", "switches the box off from inside; empty: the profile does not say that this stops the meter",
-              ("P", at) if at else None),
-        Bound("CLOCKS", [clock["effect"] for clock in b.clocks], "array", "what strikes by itself", ("P", ("launch", "surface", "danger_clocks"))),
+        Bound(
+            "METER_STOP", b.profile["teardown"]["meter_stop"], "text", "the verb that stops the meter", ("P", ("teardown", "meter_stop"))
+        ),
+        Bound(
+            "ACTION_VERBS",
+            [action["verb"] for action in b.actions],
+            "array",
+            "all verbs, in the profile's order",
+            ("P", ("teardown", "actions")),
+        ),
+        Bound(
+            "POWER_OFF_COMMAND",
+            command,
+            "array",
+            "switches the box off from inside; empty: the profile does not say that this stops the meter",
+            ("P", at) if at else None,
+        ),
+        Bound(
+            "CLOCKS",
+            [clock["effect"] for clock in b.clocks],
+            "array",
+            "what strikes by itself",
+            ("P", ("launch", "surface", "danger_clocks")),
+        ),
     ]
 
 
@@ -307,12 +335,22 @@ def action_fields(b: Bindings, action: dict) -> tuple[dict[str, str], dict[str, 
     where = action.get("where", "laptop" if "command" in action else "console")
     days = action["retention_days"]
     texts = {
-        "LIKE": like, "WHERE": where, "STOPS_METER": str(action["stops_meter"]).lower(), "REVERSIBLE": str(action["reversible"]).lower(),
-        "RETENTION_DAYS": "" if days is None else str(days), "BILLED": action["storage_billed"], "NOTE": action.get("note", ""),
-        "SOURCE": f"{action['source']}, {action['as_of']}", "GONE_ABSENT": gone.get("absent", ""),
+        "LIKE": like,
+        "WHERE": where,
+        "STOPS_METER": str(action["stops_meter"]).lower(),
+        "REVERSIBLE": str(action["reversible"]).lower(),
+        "RETENTION_DAYS": "" if days is None else str(days),
+        "BILLED": action["storage_billed"],
+        "NOTE": action.get("note", ""),
+        "SOURCE": f"{action['source']}, {action['as_of']}",
+        "GONE_ABSENT": gone.get("absent", ""),
     }
     arrays = {
-        "COMMAND": action.get("command", []), "STEPS": action.get("steps", []), "GONE_COMMAND": gone.get("command", []),
-        "GONE_STEPS": gone.get("steps", []), "SURVIVES": survives, "LOST": lost,
+        "COMMAND": action.get("command", []),
+        "STEPS": action.get("steps", []),
+        "GONE_COMMAND": gone.get("command", []),
+        "GONE_STEPS": gone.get("steps", []),
+        "SURVIVES": survives,
+        "LOST": lost,
     }
     return texts, arrays

@@ -14,12 +14,17 @@ __all__ = ["FREE", "run"]
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    top = argparse.ArgumentParser(prog="gpu-runbook", description="Compile a platform profile and a job into a runbook and plain bash scripts.",
-                                  epilog="example: python -m generator compile runpod --job sweep")
+    top = argparse.ArgumentParser(
+        prog="gpu-runbook",
+        description="Compile a platform profile and a job into a runbook and plain bash scripts.",
+        epilog="example: python -m generator compile runpod --job sweep",
+    )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def add(name: str, line: str, example: str) -> argparse.ArgumentParser:
-        one = commands.add_parser(name, help=line, description=line[0].upper() + line[1:] + ".", epilog="example: python -m generator " + example)
+        one = commands.add_parser(
+            name, help=line, description=line[0].upper() + line[1:] + ".", epilog="example: python -m generator " + example
+        )
         one.set_defaults(action=name)
         return one
 
@@ -27,7 +32,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("profiles", metavar="PROFILE", nargs="*", help="names in profiles/ or paths")
     one.add_argument("--all", action="store_true", help="every profile in profiles/")
     _job(one)
-    one.add_argument("--out", metavar="DIR", help="output folder of one profile (default: out/PROFILE, out/PROFILE.JOB for another job than demo)")
+    one.add_argument(
+        "--out", metavar="DIR", help="output folder of one profile (default: out/PROFILE, out/PROFILE.JOB for another job than demo)"
+    )
     one.add_argument("--force", action="store_true", help="overwrite files that were edited by hand")
     one = add("check", "say everything that is wrong, write nothing", "check runpod --job sweep --format github")
     one.add_argument("profiles", metavar="PROFILE", nargs="*", help="names in profiles/ or paths (default: all)")
@@ -54,7 +61,9 @@ def _profile(one: argparse.ArgumentParser) -> None:
 
 def _job(one: argparse.ArgumentParser) -> None:
     one.add_argument("--job", metavar="JOB", default=DEFAULT_JOB, help=f"a name in jobs/ or a path (default: {DEFAULT_JOB})")
-    one.add_argument("--without", metavar="TIER", action="append", default=[], help="for a renter who has no such storage tier; may be given again")
+    one.add_argument(
+        "--without", metavar="TIER", action="append", default=[], help="for a renter who has no such storage tier; may be given again"
+    )
 
 
 def run(arguments: list[str]) -> int:

@@ -8,9 +8,10 @@ import re
 import sys
 from pathlib import Path
 
-from .bind import Bindings, choose
+from .bind import Bindings
+from .budget import choose
 from .diagnostics import Report, closest, visible
-from .inputs import ROOT, Usage, default_out, inputs, known, locate, read, shown_path, without_of
+from .inputs import ROOT, Usage, default_out, inputs, known, read, shown_path, without_of
 
 
 def check(given: argparse.Namespace) -> int:
@@ -34,7 +35,9 @@ def check(given: argparse.Namespace) -> int:
     if given.format == "text":
         errors = sum(one.severity == "error" for one in report.ordered())
         warnings = len(report.ordered()) - errors
-        print(f"{len(profiles)} profile{'s' * (len(profiles) != 1)} with {job.file}: {errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}")
+        print(
+            f"{len(profiles)} profile{'s' * (len(profiles) != 1)} with {job.file}: {errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
+        )
     return 1 if report.failed else 0
 
 
@@ -74,8 +77,11 @@ def diff(given: argparse.Namespace) -> int:
         if changes:
             worst = 1
             job = "" if b.job_doc.name == "demo" else f" --job {given.job}"
-            print(f"gpu-runbook: {shown_path(target)} differs; to update it: python -m generator compile {word}{job}"
-                  + "".join(f" --without {name}" for name in without), file=sys.stderr)
+            print(
+                f"gpu-runbook: {shown_path(target)} differs; to update it: python -m generator compile {word}{job}"
+                + "".join(f" --without {name}" for name in without),
+                file=sys.stderr,
+            )
     return worst
 
 
@@ -85,7 +91,11 @@ def _changes(b: Bindings, target: Path, files: dict):
     from .write import sources
 
     wanted = {**files, "SOURCES.json": Output(sources(b, files))}
-    there = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")} if target.is_dir() else set()
+    there = (
+        {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")}
+        if target.is_dir()
+        else set()
+    )
     for path in sorted(wanted.keys() | there):
         place = target / path
         old = place.read_bytes() if path in there else None
@@ -108,7 +118,9 @@ def explain(given: argparse.Namespace) -> int:
     if b is None:
         return 1
     if given.name and given.name not in b.by_name:
-        raise Usage(f"there is no bound value {given.name}; " + (closest(given.name.upper(), b.by_name) or "there are: " + ", ".join(b.by_name)))
+        raise Usage(
+            f"there is no bound value {given.name}; " + (closest(given.name.upper(), b.by_name) or "there are: " + ", ".join(b.by_name))
+        )
     files = _rendered(b)
     if files is None:
         return 1
@@ -120,12 +132,23 @@ def explain(given: argparse.Namespace) -> int:
 
 def _explained(b: Bindings, name: str, texts: dict[str, list[str]], full: bool) -> str:
     bound = b[name]
-    value = "(" + " ".join(repr(item) for item in bound.value) + ")" if bound.kind == "array" else repr(bound.value) if bound.value != "" else "'' (none)"
+    value = (
+        "(" + " ".join(repr(item) for item in bound.value) + ")"
+        if bound.kind == "array"
+        else repr(bound.value) if bound.value != "" else "'' (none)"
+    )
     out = [f"{name} = {visible(value)}", f"  why     {bound.why}", f"  from    {origin(b, bound.origin)}"]
     lands = places(name, texts)
     for path, (line, uses) in lands.items():
         said = f"  lands   {path}:{line}"
-        out.append(said + (f", used on line{'s' * (len(uses) != 1)} {', '.join(map(str, uses))}" if uses and full else f", used {len(uses)} time{'s' * (len(uses) != 1)}" if uses else ""))
+        out.append(
+            said
+            + (
+                f", used on line{'s' * (len(uses) != 1)} {', '.join(map(str, uses))}"
+                if uses and full
+                else f", used {len(uses)} time{'s' * (len(uses) != 1)}" if uses else ""
+            )
+        )
     shown = [str(at) for at, line in enumerate(texts.get("RUNBOOK.md", []), 1) if shows(bound.value, line)]
     if shown:
         out.append(f"  shown   RUNBOOK.md:{','.join(shown if full else shown[:8])}{'…' if not full and len(shown) > 8 else ''}")

@@ -61,8 +61,13 @@ class _Composer:
             self.documents += 1
             mark = event.start_mark
             if self.documents > 1:
-                self.say("105", mark.line + 1, mark.column + 1, "a second document begins here",
-                         "a file holds one document: delete the '---' line or split the file")
+                self.say(
+                    "105",
+                    mark.line + 1,
+                    mark.column + 1,
+                    "a second document begins here",
+                    "a file holds one document: delete the '---' line or split the file",
+                )
                 raise _Stop
             if event.version or event.tags:
                 self.say("106", mark.line + 1, mark.column + 1, "YAML directives are not used here", "delete the line that begins with %")
@@ -70,8 +75,13 @@ class _Composer:
     def _tagged(self, event) -> None:
         mark = event.start_mark
         if event.tag is not None:
-            self.say("106", mark.line + 1, mark.column + 1, f"the tag {event.tag} is not used here",
-                     "delete the tag; quote the value where text is meant")
+            self.say(
+                "106",
+                mark.line + 1,
+                mark.column + 1,
+                f"the tag {event.tag} is not used here",
+                "delete the tag; quote the value where text is meant",
+            )
 
     def _scalar(self, event) -> None:
         if event.tag is not None:
@@ -109,8 +119,13 @@ class _Composer:
             self.say("107", mark.line + 1, mark.column + 1, f"the alias *{event.anchor} holds itself", "write the value out")
             raise _Stop
         if event.anchor not in self.anchors:
-            self.say("106", mark.line + 1, mark.column + 1, f"the alias *{event.anchor} has no anchor &{event.anchor} before it",
-                     "write the value out, or quote it where text is meant")
+            self.say(
+                "106",
+                mark.line + 1,
+                mark.column + 1,
+                f"the alias *{event.anchor} has no anchor &{event.anchor} before it",
+                "write the value out, or quote it where text is meant",
+            )
             raise _Stop
         node, size = self.anchors[event.anchor]
         self.nodes += size
@@ -146,12 +161,25 @@ class _Composer:
             self.say("112", key.line, key.col, "merge keys (<<) are not used here", "write the fields out", 2)
             return False
         if key.plain and (key.value == "" or scalar(key.value) != (key.value, "")):
-            self.say("109", key.line, key.col, f"the key '{key.value}' is not text to every YAML reader", f'write "{key.value}" in quotes', key.width)
+            self.say(
+                "109",
+                key.line,
+                key.col,
+                f"the key '{key.value}' is not text to every YAML reader",
+                f'write "{key.value}" in quotes',
+                key.width,
+            )
             return False
         first = seen.setdefault(key.value, key)
         if first is not key:
-            self.say("108", key.line, key.col, f"'{key.value}' stands here twice: first on line {first.line}, again on line {key.line}",
-                     "keep one of the two; the last would silently win", key.width)
+            self.say(
+                "108",
+                key.line,
+                key.col,
+                f"'{key.value}' stands here twice: first on line {first.line}, again on line {key.line}",
+                "keep one of the two; the last would silently win",
+                key.width,
+            )
             return False
         return True
 
@@ -163,7 +191,9 @@ def _syntax(doc: Document, letter: str, text: str, error) -> None:
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
     if "nesting" in problem:
         span = Span(doc.file, line, col)
-        doc.diagnostics.append(Diagnostic(letter + "107", span, f"nested more than {MAX_DEPTH} levels deep", "flatten it; no field needs that"))
+        doc.diagnostics.append(
+            Diagnostic(letter + "107", span, f"nested more than {MAX_DEPTH} levels deep", "flatten it; no field needs that")
+        )
         return
     lines = doc.lines
     if line > len(lines) or (line == len(lines) and not lines[-1]):  # the end of the text: show its last line

@@ -67,19 +67,31 @@ class Report:
         """The findings as one JSON document, schema diagnostics/1."""
         import json
 
-        return json.dumps(
-            {
-                "schema": "diagnostics/1",
-                "errors": sum(one.severity == "error" for one in self.ordered()),
-                "warnings": sum(one.severity == "warning" for one in self.ordered()),
-                "diagnostics": [
-                    {"code": one.code, "severity": one.severity, "file": one.span.file, "line": one.span.line,
-                     "column": one.span.col, "width": one.span.width, "message": one.message, "hint": one.hint}
-                    for one in self.ordered()
-                ],
-            },
-            indent=2, ensure_ascii=False,
-        ) + "\n"
+        return (
+            json.dumps(
+                {
+                    "schema": "diagnostics/1",
+                    "errors": sum(one.severity == "error" for one in self.ordered()),
+                    "warnings": sum(one.severity == "warning" for one in self.ordered()),
+                    "diagnostics": [
+                        {
+                            "code": one.code,
+                            "severity": one.severity,
+                            "file": one.span.file,
+                            "line": one.span.line,
+                            "column": one.span.col,
+                            "width": one.span.width,
+                            "message": one.message,
+                            "hint": one.hint,
+                        }
+                        for one in self.ordered()
+                    ],
+                },
+                indent=2,
+                ensure_ascii=False,
+            )
+            + "\n"
+        )
 
     def github(self) -> str:
         """The findings as workflow commands, which show up beside the changed lines of a pull request."""

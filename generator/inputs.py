@@ -29,7 +29,10 @@ def locate(word: str, folder: str) -> tuple[Path, str]:
     if path.suffix not in (".yaml", ".yml") and len(path.parts) <= 1:
         path = ROOT / folder / f"{word}.yaml"
         if not path.is_file():
-            raise Usage(f"there is no {folder}/{word}.yaml; " + (closest(word, known(folder)) or "there are: " + (", ".join(known(folder)) or "none")))
+            raise Usage(
+                f"there is no {folder}/{word}.yaml; "
+                + (closest(word, known(folder)) or "there are: " + (", ".join(known(folder)) or "none"))
+            )
     elif not path.exists():
         raise Usage(f"there is no file {word}")
     elif path.is_dir():

@@ -146,8 +146,14 @@ def load(path: Path, shown: str, letter: str, free: frozenset[str] = frozenset()
     if doc.root is not None:
         doc.data = _data(doc, letter, doc.root, False, True)
         if not isinstance(doc.data, dict):
-            _fail(doc, letter + "104", doc.root.line, doc.root.col, "the file is not a mapping of fields",
-                  "write 'field: value' lines; see docs/" + ("profile.md" if letter == "P" else "job.md"))
+            _fail(
+                doc,
+                letter + "104",
+                doc.root.line,
+                doc.root.col,
+                "the file is not a mapping of fields",
+                "write 'field: value' lines; see docs/" + ("profile.md" if letter == "P" else "job.md"),
+            )
     return doc
 
 
@@ -162,33 +168,42 @@ _INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\u00ad\u1680\u2000-
 
 def _decode(doc: Document, letter: str, blob: bytes) -> str | None:
     """The text, or None with one diagnostic that says which byte is the trouble."""
+    where, trouble, hint = (1, 1), "", "save it as UTF-8 without a byte order mark"
+    text = None
     if len(blob) > MAX_BYTES:
-        return _fail(doc, letter + "102", 1, 1, f"the file has {len(blob)} bytes, the limit is {MAX_BYTES}") and None
-    if blob.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return _fail(doc, letter + "102", 1, 1, "the file is UTF-16", "save it as UTF-8 without a byte order mark") and None
-    if blob.startswith(b"\xef\xbb\xbf"):
-        return _fail(doc, letter + "102", 1, 1, "the file begins with a byte order mark",
-                     "save it as UTF-8 without a byte order mark") and None
-    try:
-        text = blob.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = blob[: error.start]
-        line = before.count(b"\n") + 1
-        col = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
-        return _fail(doc, letter + "102", line, col, f"byte 0x{blob[error.start]:02x} is not UTF-8", "save the file as UTF-8") and None
+        trouble, hint = f"the file has {len(blob)} bytes, the limit is {MAX_BYTES}", ""
+    elif blob.startswith((b"\xff\xfe", b"\xfe\xff")):
+        trouble = "the file is UTF-16"
+    elif blob.startswith(b"\xef\xbb\xbf"):
+        trouble = "the file begins with a byte order mark"
+    else:
+        try:
+            text = blob.decode("utf-8")
+        except UnicodeDecodeError as error:
+            before = blob[: error.start].decode("utf-8")
+            where, trouble = _place(before, len(before)), f"byte 0x{blob[error.start]:02x} is not UTF-8"
+    if text is None:
+        _fail(doc, letter + "102", *where, trouble, hint)
+        return None
     doc.lines = text.split("\n")
-    if "\r" in text:
-        at = text.index("\r")
-        return _fail(doc, letter + "103", *_place(text, at), "a carriage return: the file has Windows line ends",
-                     "save it with LF line ends, e.g. sed -i 's/\\r$//' FILE") and None
-    if "\t" in text:
-        return _fail(doc, letter + "113", *_place(text, text.index("\t")), "a tab",
-                     "indent and separate with blanks; inside text write \"\\t\" in double quotes") and None
+    return text if _clean(doc, letter, text) else None
+
+
+def _clean(doc: Document, letter: str, text: str) -> bool:
+    """True for a text without characters that look like nothing; else one finding."""
     bad = _INVISIBLE.search(text)
-    if bad:
-        return _fail(doc, letter + "103", *_place(text, bad.start()), f"an invisible character, U+{ord(bad.group()):04X}",
-                     "put a blank in its place or delete it; it is easily there after copying from a web page") and None
-    return text
+    if "\r" in text:
+        hint = "save it with LF line ends, e.g. sed -i 's/\\r$//' FILE"
+        _fail(doc, letter + "103", *_place(text, text.index("\r")), "a carriage return: the file has Windows line ends", hint)
+    elif "\t" in text:
+        hint = 'indent and separate with blanks; inside text write "\\t" in double quotes'
+        _fail(doc, letter + "113", *_place(text, text.index("\t")), "a tab", hint)
+    elif bad:
+        hint = "put a blank in its place or delete it; it is easily there after copying from a web page"
+        _fail(doc, letter + "103", *_place(text, bad.start()), f"an invisible character, U+{ord(bad.group()):04X}", hint)
+    else:
+        return True
+    return False
 
 
 def _place(text: str, at: int) -> tuple[int, int]:
@@ -209,8 +224,15 @@ def _data(doc: Document, letter: str, node: Node, free: bool, top: bool = False)
             _fail(doc, letter + "111", node.line, node.col, "an empty value", "write '' for an empty text", node.width)
         return node.value
     if doubt:
-        _fail(doc, letter + "110", node.line, node.col, f"'{node.value}' is text to one YAML reader and {doubt} to another",
-              _doubt_hint(node.value, doubt), node.width)
+        _fail(
+            doc,
+            letter + "110",
+            node.line,
+            node.col,
+            f"'{node.value}' is text to one YAML reader and {doubt} to another",
+            _doubt_hint(node.value, doubt),
+            node.width,
+        )
     return value
 
 

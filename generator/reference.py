@@ -22,8 +22,11 @@ def pages() -> dict[str, str]:
 def _schema_page(letter: str, kind: str) -> str:
     schema = schema_of(letter)
     out = [f"# The {kind}, field by field", "", NOTE.format(source=f"schema/{kind}.schema.json"), "", schema["description"], ""]
-    out += [f"An editor that knows YAML schemas completes the fields where the first line is "
-            f"`# yaml-language-server: $schema=../schema/{kind}.schema.json`; `python -m generator new {'--job ' if letter == 'J' else ''}NAME` writes it.", ""]
+    out += [
+        f"An editor that knows YAML schemas completes the fields where the first line is "
+        f"`# yaml-language-server: $schema=../schema/{kind}.schema.json`; `python -m generator new {'--job ' if letter == 'J' else ''}NAME` writes it.",
+        "",
+    ]
     for key, sub in schema["properties"].items():
         base = merged(letter, sub)
         out += [f"## {key}", "", f"{base.get('description', '')} {_must(key, schema)}".strip(), ""]
@@ -58,9 +61,27 @@ def _type(letter: str, schema: dict) -> str:
     if "anyOf" in schema and "type" not in schema:
         return " or ".join("empty" if branch.get("const") == "" else _type(letter, merged(letter, branch)) for branch in schema["anyOf"])
     kind = schema.get("type", "any")
-    names = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list", "object": "mapping", "null": "null", "number": "number"}
+    names = {
+        "string": "text",
+        "integer": "whole number",
+        "boolean": "true or false",
+        "array": "list",
+        "object": "mapping",
+        "null": "null",
+        "number": "number",
+    }
     kind = " or ".join(names[each] for each in ([kind] if isinstance(kind, str) else kind))
-    limits = [f"{word} {schema[key]}" for key, word in (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "to"), ("minItems", "at least"), ("maxItems", "at most")) if key in schema]
+    limits = [
+        f"{word} {schema[key]}"
+        for key, word in (
+            ("minimum", "from"),
+            ("exclusiveMinimum", "above"),
+            ("maximum", "to"),
+            ("minItems", "at least"),
+            ("maxItems", "at most"),
+        )
+        if key in schema
+    ]
     return kind + (", " + " ".join(limits) if limits else "")
 
 
@@ -73,9 +94,16 @@ def _sample(schema: dict, cell: bool = False) -> str:
 
 def _rules_page() -> str:
     out = [
-        "# Every message of the compiler", "", NOTE.format(source="generator/codes.py"), "",
-        "A code is stable and never reused. P is said of a profile, J of a job. A warning does not stop a compile.", "",
-        "## Loading and schema", "", "The same numbers for both: `P108` is a key twice in a profile, `J108` in a job.", "",
+        "# Every message of the compiler",
+        "",
+        NOTE.format(source="generator/codes.py"),
+        "",
+        "A code is stable and never reused. P is said of a profile, J of a job. A warning does not stop a compile.",
+        "",
+        "## Loading and schema",
+        "",
+        "The same numbers for both: `P108` is a key twice in a profile, `J108` in a job.",
+        "",
     ]
     for number, row in BOTH.items():
         codes = " ".join(letter + number for letter in "PJ" if letter + number in TABLE)

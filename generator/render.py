@@ -10,7 +10,7 @@ What a template may call stands in docs/architecture.md. A Markdown template (`R
                     `where` always set; meter_stop: the one that stops the meter
     clocks          the danger clocks in order (id, effect, source, as_of, after_s where known)
     cells           the first 50 cells, each (name, command); cell_count: how many there are
-    budget          bind.budget(): `data` and `durable` (Need: tier, per_cell_bytes, cells, buffer_bytes, total_bytes,
+    budget          budget.budget(): `data` and `durable` (Need: tier, per_cell_bytes, cells, buffer_bytes, total_bytes,
                     total_files, cap_bytes, cap_files, fits), minutes, same_tier, buffer (0.1), files_per_cell
     scripts         {'box': [names], 'local': [names]}: what this kind gets
     has_ssh         true where the kind has the scripts that go over ssh
@@ -136,9 +136,17 @@ def _environment():
     import jinja2
 
     env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), bytecode_cache=_kept(), undefined=jinja2.StrictUndefined, finalize=_only_safe, autoescape=False,
-        keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True, line_statement_prefix="#%",
-        comment_start_string="<#--", comment_end_string="--#>",
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        bytecode_cache=_kept(),
+        undefined=jinja2.StrictUndefined,
+        finalize=_only_safe,
+        autoescape=False,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        line_statement_prefix="#%",
+        comment_start_string="<#--",
+        comment_end_string="--#>",
     )
     env.filters.update(q=quote.word, comment=quote.comment, md=quote.md, code=quote.code, json=quote.to_json, py=quote.python)
     del env.filters["default"], env.filters["d"]
@@ -158,8 +166,14 @@ class Page:
 
     def names(self) -> dict:
         """The names that the template sees."""
-        return {"header": self.header, "bound_begin": self.bound_begin, "bound_end": self.bound_end,
-                "const": self.const, "array": self.array, "lib": self.lib}
+        return {
+            "header": self.header,
+            "bound_begin": self.bound_begin,
+            "bound_end": self.bound_end,
+            "const": self.const,
+            "array": self.array,
+            "lib": self.lib,
+        }
 
     def finish(self) -> None:
         """Complain about a block that was left open."""
@@ -167,10 +181,12 @@ class Page:
             raise TemplateBug(f"templates/{self.template}: bound_begin() without bound_end()")
 
     def bound_begin(self) -> quote.Safe:
+        """The first marker of the block, with the files that its values are from."""
         self.block = "open"
         return quote.Safe(f"# --- bound values: {origin_files(self.b)} ---")
 
     def bound_end(self) -> quote.Safe:
+        """The last marker; below it nothing depends on the profile."""
         self._in_block("bound_end")
         self.block = "closed"
         return quote.Safe("# --- end of bound values ---")
@@ -221,14 +237,21 @@ class Bash(Page):
         return {**super().names(), "override": self.override, "load_action": self.load_action}
 
     def header(self, purpose: str) -> quote.Safe:
-        return quote.Safe("\n".join([
-            "#!/usr/bin/env bash", *self._head(purpose), "set -euo pipefail", "umask 077",
-            'export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"',
-            "# Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.",
-            'if [[ -n ${LC_ALL-} ]]; then export LANG="$LC_ALL" && unset LC_ALL; fi',
-            "export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C",
-            f"readonly PROG={self.name}",
-        ]))
+        return quote.Safe(
+            "\n".join(
+                [
+                    "#!/usr/bin/env bash",
+                    *self._head(purpose),
+                    "set -euo pipefail",
+                    "umask 077",
+                    'export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"',
+                    "# Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.",
+                    'if [[ -n ${LC_ALL-} ]]; then export LANG="$LC_ALL" && unset LC_ALL; fi',
+                    "export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C",
+                    f"readonly PROG={self.name}",
+                ]
+            )
+        )
 
     def override(self, name: str) -> quote.Safe:
         """A value that a person may override from the environment; an empty one stays empty."""
@@ -257,7 +280,11 @@ class Bash(Page):
             out += [f"  ACTION_{name}={quote.word(value)}" for name, value in texts.items()]
             out += [f"  ACTION_{name}={words(value, '    ', '  ')}" for name, value in arrays.items()]
             out += ["}"]
-        out += ["# One row of the teardown table, as ACTION_*.", "load_action() { # <verb>    returns: 1 for an unknown verb", "  case $1 in"]
+        out += [
+            "# One row of the teardown table, as ACTION_*.",
+            "load_action() { # <verb>    returns: 1 for an unknown verb",
+            "  case $1 in",
+        ]
         out += [f"    {quote.word(action['verb'])}) action_{number} ;;" for number, action in enumerate(self.b.actions, 1)]
         return quote.Safe("\n".join([*out, "    *) return 1 ;;", "  esac", "}"]))
 
@@ -292,11 +319,24 @@ class Markdown(Page):
             actions.append({**action, "where": texts["WHERE"], "survives": arrays["SURVIVES"], "lost": arrays["LOST"]})
         kind = b["KIND"].value
         return {
-            "profile": b.profile, "job": b.job, "b": b.by_name, "tiers": b.tiers, "data_tier": b.data, "durable_tier": b.durable,
-            "without": list(b.without), "actions": actions, "clocks": b.clocks, "cells": cells,
+            "profile": b.profile,
+            "job": b.job,
+            "b": b.by_name,
+            "tiers": b.tiers,
+            "data_tier": b.data,
+            "durable_tier": b.durable,
+            "without": list(b.without),
+            "actions": actions,
+            "clocks": b.clocks,
+            "cells": cells,
             "meter_stop": next(one for one in actions if one["verb"] == b.profile["teardown"]["meter_stop"]),
-            "cell_count": b["CELLS"].value, "budget": b.budget, "scripts": scripts(kind), "has_ssh": kind in SSH_KINDS and kind != "owned",
-            "title": b["TITLE"].value, "make_command": make_command(b), "gb": _gb,
+            "cell_count": b["CELLS"].value,
+            "budget": b.budget,
+            "scripts": scripts(kind),
+            "has_ssh": kind in SSH_KINDS and kind != "owned",
+            "title": b["TITLE"].value,
+            "make_command": make_command(b),
+            "gb": _gb,
             **runbook.helpers(b),
         }
 

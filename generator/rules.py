@@ -47,8 +47,13 @@ class Case:
 Rule = Callable[[Case], Iterator[Diagnostic]]
 
 
-def check(profile: Document, job: Document | None, without: tuple[str, ...] = (), today: datetime.date | None = None,
-          found: list[Diagnostic] | None = None) -> list[Diagnostic]:
+def check(
+    profile: Document,
+    job: Document | None,
+    without: tuple[str, ...] = (),
+    today: datetime.date | None = None,
+    found: list[Diagnostic] | None = None,
+) -> list[Diagnostic]:
     """All findings of the rules.
 
     `found` are earlier findings. With an error among them the data may lack what a rule reads: then a rule that stumbles
@@ -68,7 +73,7 @@ def check(profile: Document, job: Document | None, without: tuple[str, ...] = ()
         except (LookupError, TypeError, ValueError, AttributeError, AssertionError):
             if not any(one.severity == "error" for one in out):
                 raise
-    return out[len(found or []):]
+    return out[len(found or []) :]
 
 
 def walk(value, path: tuple = ()) -> Iterator[tuple[tuple, object]]:

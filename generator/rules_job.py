@@ -1,195 +1,35 @@
-"""The rules on a job, together with the profile that it is compiled for."""
+"""The rules on a job, together with the profile that it is compiled for, but for those on its cells."""
 
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
-import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
 
-from .bind import GB, SAVE_MARGIN_S, Need, budget, choose, grace_s
-from .cells import CELL_NAME, columns, count, rows, split_command, split_name
-from .diagnostics import Diagnostic, Span, closest
+from .budget import GB, SAVE_MARGIN_S, Need, budget, choose, grace_s
+from .cells import CELL_NAME
+from .diagnostics import Diagnostic
 from .rules import Case, Rule, reserved, walk
+from .rules_cells import (
+    cell_names,
+    columns_used,
+    few_enough,
+    known_columns,
+    one_line,
+    one_source,
+    parses,
+    same_columns,
+    smoke_without_columns,
+)
 from .secrets import named_secret, secret_in
 
 Found = Iterator[Diagnostic]
-MAX_CELLS = 1_000_000
-MAX_SHOWN = 20  # findings of one kind on cells
 
 
 def file_name(case: Case) -> Found:
+    """J323: name of the file."""
     if case.job and not CELL_NAME.match(case.job.name):
         yield case.say("J323", (), f"'{case.job.name}' is no name for a run", "rename the file")
-
-
-def one_source(case: Case) -> Found:
-    if "matrix" in case.j and "cells" in case.j:
-        yield case.say("J301", ("cells",), "the job has matrix and cells", "keep one of them", True)
-
-
-def same_columns(case: Case) -> Found:
-    cells = case.j.get("cells", [])
-    found = 0
-    for index, cell in enumerate(cells):
-        if cell.keys() != cells[0].keys() and found < MAX_SHOWN:
-            found += 1
-            lacks, more = sorted(cells[0].keys() - cell.keys()), sorted(cell.keys() - cells[0].keys())
-            what = [f"lacks {', '.join(lacks)}"] * bool(lacks) + [f"has {', '.join(more)} besides"] * bool(more)
-            yield case.say("J302", ("cells", index), f"this cell {' and '.join(what)}", "give each cell the same columns")
-
-
-def _sound(case: Case) -> bool:
-    """True where the columns can be trusted: the rules on them need it."""
-    assert case.job is not None
-    if case.job.lacks(("matrix",)) or any(case.job.lacks(("cells", index)) for index in range(len(case.j.get("cells", [])) if case.job.lossy else 0)):
-        return False
-    return not any(True for _ in one_source(case)) and not any(True for _ in same_columns(case))
-
-
-def _at(case: Case, path: tuple, offset: int, width: int) -> Span:
-    """A place inside a scalar, where it stands on one line without escapes; else the scalar."""
-    assert case.job is not None
-    span, raw = case.job.span(path), case.job.raw(path)
-    line = case.job.lines[span.line - 1]
-    start = line.find(raw, span.col - 1)
-    return Span(span.file, span.line, start + offset + 1, width) if start >= 0 and "\n" not in raw else span
-
-
-def known_columns(case: Case) -> Found:
-    if not _sound(case):
-        return
-    names = columns(case.j)
-    for path, cut in ((("cell",), split_name), (("command",), split_command)):
-        for offset, kind, word in cut(case.j[path[0]], names)[1]:
-            span = _at(case, path, offset, len(word) + 2)
-            if kind == "unknown":
-                near = closest(word, names)
-                yield Diagnostic("J303", span, f"'{{{word}}}' is not a column", near or f"columns: {', '.join(names) or 'none'}; a brace that is to stay goes into quotes")
-            elif kind == "quoted":
-                yield Diagnostic("J304", span, f"'{{{word}}}' stands inside quotes and stays as it is", "end the quotes before it: the value is quoted by itself", "warning")
-
-
-def smoke_without_columns(case: Case) -> Found:
-    for offset, kind, word in split_command(case.j["smoke"]["command"], [])[1]:
-        if kind == "unknown" and word in columns(case.j):
-            yield Diagnostic("J322", _at(case, ("smoke", "command"), offset, len(word) + 2), f"'{{{word}}}': the smoke trial has no cell", "write a value")
-
-
-def one_line(case: Case) -> Found:
-    for path in (("command",), ("smoke", "command")):
-        text = case.j["command"] if path == ("command",) else case.j["smoke"]["command"]
-        if "\n" in text.strip("\n") or text != text.strip() or not text.strip():
-            if not text.strip():
-                yield case.say("J307", path, "the command is blank", "write what is to run")
-            elif "\n" in text.strip("\n"):
-                yield case.say("J307", path, "the command has a line end in it", "write it on one line, with && between steps, or as command: >-")
-            else:
-                yield case.say("J307", path, "the command has a blank or a line end at its edge", "take it away; a block is written command: >-")
-
-
-def parses(case: Case) -> Found:
-    """Bash can read the commands. Where there is no bash of version 4 here, at least the quotes are counted."""
-    for path in (("command",), ("smoke", "command")):
-        text = case.j["command"] if path == ("command",) else case.j["smoke"]["command"]
-        parts, troubles = split_command(text, columns(case.j) if path == ("command",) else [])
-        opened = next(((offset, word) for offset, kind, word in troubles if kind == "open"), None)
-        if "\0" in text:
-            continue  # said elsewhere
-        readable = bash_reads("".join(part if isinstance(part, str) else "x" for part in parts))
-        if readable is False or (opened and (readable is None or "backslash" in opened[1])):
-            span = _at(case, path, opened[0], 1) if opened else case.job.span(path)  # type: ignore[union-attr]
-            yield Diagnostic("J308", span, f"bash cannot read this command: {opened[1] if opened else 'a syntax error'}", "try it: bash -n -c '…'")
-
-
-@lru_cache(maxsize=64)
-def bash_reads(command: str) -> bool | None:
-    """True where bash can parse it; nothing is run. None where no bash of version 4 or later is here."""
-    if _bash("-n", "-c", command):
-        return True
-    return False if _bash("-c", "((BASH_VERSINFO[0] >= 4))") else None
-
-
-def _bash(*words: str) -> bool:
-    """True where bash ends with 0. Its words go nowhere, and nothing of the environment but PATH reaches it."""
-    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
-    try:
-        child = os.posix_spawnp("bash", ["bash", *words], {"PATH": os.environ.get("PATH", os.defpath)}, file_actions=quiet)
-    except OSError:
-        return False
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def columns_used(case: Case) -> Found:
-    if not _sound(case):
-        return
-    names = columns(case.j)
-    parts, _ = split_command(case.j["command"], names)
-    used = {part for part in parts if isinstance(part, int)}
-    key = "matrix" if "matrix" in case.j else "cells"
-    for index, name in enumerate(names):
-        if index not in used and "CELL_" not in case.j["command"].replace("CELL_DIR", ""):
-            at = (key, name) if key == "matrix" else (key, 0, name)
-            yield case.say("J309", at, f"'{name}' is not in the command, so its values make no difference", f"write {{{name}}} where it belongs", True)
-
-
-def few_enough(case: Case) -> Found:
-    if count(case.j) > MAX_CELLS:
-        yield case.say("J321", ("matrix" if "matrix" in case.j else "cells",), f"{count(case.j)} cells, the limit is {MAX_CELLS}", "split the job", True)
-
-
-def cell_names(case: Case) -> Found:
-    """Every name fits and stands alone, also after case folding and normalisation."""
-    if count(case.j) > MAX_CELLS or not _sound(case):
-        return
-    names = columns(case.j)
-    parts, troubles = split_name(case.j["cell"], names)
-    if troubles:
-        return
-    seen: dict[str, int] = {}
-    found = 0
-    for number, row in enumerate(rows(case.j)):
-        name = "".join(part if isinstance(part, str) else row[part] for part in parts)
-        if not CELL_NAME.match(name):
-            found += 1
-            yield case.say("J305", _place(case, number, name, parts, row), f"cell {number + 1} would be named '{name}': {_name_trouble(name)}",
-                           "change `cell` or the value: A-Z a-z 0-9 . _ = , + @ -")
-        elif not name.isascii() or seen.setdefault(name.lower(), number) != number:
-            first = seen[unicodedata.normalize("NFC", name).casefold()]
-            found += 1
-            yield case.say("J306", ("cell",), f"cells {first + 1} and {number + 1} would both be named '{name}'"
-                           + ("" if _name_of(case, first, parts) == name else f" ('{_name_of(case, first, parts)}' differs in upper and lower case only)"),
-                           "put every column into `cell`")
-        if found >= MAX_SHOWN:
-            return
-
-
-def _name_of(case: Case, number: int, parts: list) -> str:
-    row = next(row for at, row in enumerate(rows(case.j)) if at == number)
-    return "".join(part if isinstance(part, str) else row[part] for part in parts)
-
-
-def _place(case: Case, number: int, name: str, parts: list, row: tuple) -> tuple:
-    """The value that spoils a name, else the pattern."""
-    names = columns(case.j)
-    for part in parts:
-        if isinstance(part, int) and re.search(r"[^A-Za-z0-9._=,+@-]", row[part]):
-            column = names[part]
-            return ("matrix", column, case.j["matrix"][column].index(row[part])) if "matrix" in case.j else ("cells", number, column)
-    return ("cell",)
-
-
-def _name_trouble(name: str) -> str:
-    if not name:
-        return "it is empty"
-    bad = re.search(r"[^A-Za-z0-9._=,+@-]", name)
-    if bad:
-        return f"it holds {bad.group()!r}" if bad.group().isprintable() else f"it holds U+{ord(bad.group()):04X}"
-    if len(name) > 128:
-        return f"it has {len(name)} characters, at most 128 are allowed"
-    return f"it begins with '{name[0]}'"
 
 
 def _budget(case: Case) -> dict:
@@ -203,69 +43,119 @@ def _sum(need: Need) -> str:
 
 
 def room(case: Case) -> Found:
+    """J310: does not fit the data tier; J311: too many files for the tier; J312: does not fit the durable tier; J313: data and results together do not fit."""
     total = _budget(case)
     data, durable = total["data"], total["durable"]
     if data.cap_bytes is not None and data.total_bytes > data.cap_bytes:
-        yield case.say("J310", ("needs", "disk_gb"), f"{_sum(data)}, and tier '{data.tier}' has {data.cap_bytes / GB:g} GB", "fewer cells in one job, or smaller checkpoints")
+        yield case.say(
+            "J310",
+            ("needs", "disk_gb"),
+            f"{_sum(data)}, and tier '{data.tier}' has {data.cap_bytes / GB:g} GB",
+            "fewer cells in one job, or smaller checkpoints",
+        )
     for need in [data] if total["same_tier"] or durable is None else [data, durable]:
         if need.cap_files is not None and need.total_files > need.cap_files:
-            yield case.say("J311", ("needs", "files") if "files" in case.j["needs"] else ("needs",),
-                           f"{total['files_per_cell']} files x {need.cells} cells = {need.total_files}, and tier '{need.tier}' has room for {need.cap_files}",
-                           "fewer files in one cell (tar them), or fewer cells in one job")
+            yield case.say(
+                "J311",
+                ("needs", "files") if "files" in case.j["needs"] else ("needs",),
+                f"{total['files_per_cell']} files x {need.cells} cells = {need.total_files}, and tier '{need.tier}' has room for {need.cap_files}",
+                "fewer files in one cell (tar them), or fewer cells in one job",
+            )
     if durable and durable.cap_bytes is not None:
         both = data.total_bytes + durable.total_bytes
         if not total["same_tier"] and durable.total_bytes > durable.cap_bytes:
-            yield case.say("J312", ("needs", "disk_gb"), f"{_sum(durable)}, and tier '{durable.tier}' has {durable.cap_bytes / GB:g} GB", "pull between two jobs, or a larger tier")
+            yield case.say(
+                "J312",
+                ("needs", "disk_gb"),
+                f"{_sum(durable)}, and tier '{durable.tier}' has {durable.cap_bytes / GB:g} GB",
+                "pull between two jobs, or a larger tier",
+            )
         elif total["same_tier"] and data.total_bytes <= durable.cap_bytes < both:
-            yield case.say("J313", ("needs", "disk_gb"), f"cells and results may take {both / GB:g} GB together, and tier '{durable.tier}' has {durable.cap_bytes / GB:g} GB",
-                           "prune what need not stay: artifacts.prune")
+            yield case.say(
+                "J313",
+                ("needs", "disk_gb"),
+                f"cells and results may take {both / GB:g} GB together, and tier '{durable.tier}' has {durable.cap_bytes / GB:g} GB",
+                "prune what need not stay: artifacts.prune",
+            )
 
 
 def grace(case: Case) -> Found:
+    """J314: grace shorter than a save."""
     ours = case.j["save_s"] + SAVE_MARGIN_S
     if grace_s(case.p, case.j) < ours:
-        yield case.say("J314", ("save_s",), f"a save may take {ours} s with its margin, and the platform kills after {case.p['interruption']['grace_s']} s",
-                       "save often enough that the last checkpoint may be lost")
+        yield case.say(
+            "J314",
+            ("save_s",),
+            f"a save may take {ours} s with its margin, and the platform kills after {case.p['interruption']['grace_s']} s",
+            "save often enough that the last checkpoint may be lost",
+        )
 
 
 def limits(case: Case) -> Found:
+    """J315: limit shorter than the work."""
     given, save = case.j.get("limits", {}), case.j["save_s"]
     work = case.j["needs"]["minutes"] * 60
     if given.get("wall_s") and given["wall_s"] < work:
-        yield case.say("J315", ("limits", "wall_s"), f"{given['wall_s']} s is less than the expected {work:g} s of a cell", f"write at least {round(work * 2)}, twice the time, or 0")
+        yield case.say(
+            "J315",
+            ("limits", "wall_s"),
+            f"{given['wall_s']} s is less than the expected {work:g} s of a cell",
+            f"write at least {round(work * 2)}, twice the time, or 0",
+        )
     if given.get("stall_s") and given["stall_s"] < save + SAVE_MARGIN_S:
-        yield case.say("J315", ("limits", "stall_s"), f"{given['stall_s']} s without a sign of life is less than a save with its margin, {save + SAVE_MARGIN_S} s",
-                       f"write at least {save + SAVE_MARGIN_S}, better several times that")
+        yield case.say(
+            "J315",
+            ("limits", "stall_s"),
+            f"{given['stall_s']} s without a sign of life is less than a save with its margin, {save + SAVE_MARGIN_S} s",
+            f"write at least {save + SAVE_MARGIN_S}, better several times that",
+        )
     if case.j["smoke"]["timeout_s"] <= save:
-        yield case.say("J315", ("smoke", "timeout_s"), f"the smoke trial is stopped after {case.j['smoke']['timeout_s']} s, and one save takes {save} s", "write more")
+        yield case.say(
+            "J315",
+            ("smoke", "timeout_s"),
+            f"the smoke trial is stopped after {case.j['smoke']['timeout_s']} s, and one save takes {save} s",
+            "write more",
+        )
 
 
 def prune_spares(case: Case) -> Found:
+    """J316: pruned and required at once."""
     required = case.j["artifacts"]["required"]
     for index, pattern in enumerate(case.j["artifacts"].get("prune", [])):
         for path in required:
             parents = [path[:at] for at, c in enumerate(path) if c == "/"] + [path]
             inside = pattern.rstrip("/").startswith(path.rstrip("/") + "/")
             if inside or any(fnmatch.fnmatchcase(each, pattern.rstrip("/")) for each in parents):
-                yield case.say("J316", ("artifacts", "prune", index), f"'{pattern}' takes the required '{path}' too", "prune only what is not a result")
+                yield case.say(
+                    "J316", ("artifacts", "prune", index), f"'{pattern}' takes the required '{path}' too", "prune only what is not a result"
+                )
                 break
 
 
 def required_apart(case: Case) -> Found:
+    """J317: artifact inside an artifact."""
     required = case.j["artifacts"]["required"]
     for index, path in enumerate(required):
         outer = next((other for other in required if path != other and path.startswith(other.rstrip("/") + "/")), None)
         if outer:
-            yield case.say("J317", ("artifacts", "required", index), f"'{path}' lies inside '{outer}'", "name the folder or its files, not both")
+            yield case.say(
+                "J317", ("artifacts", "required", index), f"'{path}' lies inside '{outer}'", "name the folder or its files, not both"
+            )
 
 
 def no_secret(case: Case) -> Found:
+    """J318: looks like a secret."""
     for path, value in walk({key: value for key, value in case.j.items() if key != "cells"}):
         if isinstance(value, str):
             name = next((part for part in reversed(path) if isinstance(part, str)), "")
             kind = secret_in(value) or ("the value of a secret" if named_secret(name, value) else "")
             if kind:
-                yield case.say("J318", path, f"this looks like {kind}", "take it out, make it void where it came from, and name its variable under `secrets`")
+                yield case.say(
+                    "J318",
+                    path,
+                    f"this looks like {kind}",
+                    "take it out, make it void where it came from, and name its variable under `secrets`",
+                )
     yield from _secret_cells(case)
 
 
@@ -283,14 +173,24 @@ def _secret_cells(case: Case) -> Found:
 
 
 def secrets_reach(case: Case) -> Found:
+    """J319: secrets without a file; J320: reserved variable."""
     if case.j.get("secrets") and not case.p["overrides"]["CRED_FILE"]:
-        yield case.say("J319", ("secrets",), f"{case.profile.name} has no CRED_FILE, so {', '.join(case.j['secrets'])} will not be set there", "see its runbook for how secrets come in", True)
+        yield case.say(
+            "J319",
+            ("secrets",),
+            f"{case.profile.name} has no CRED_FILE, so {', '.join(case.j['secrets'])} will not be set there",
+            "see its runbook for how secrets come in",
+            True,
+        )
     for index, name in enumerate(case.j.get("secrets", [])):
         if reserved(name):
-            yield case.say("J320", ("secrets", index), f"{name} is a variable that the scripts live by", "give the secret a name of its own")
+            yield case.say(
+                "J320", ("secrets", index), f"{name} is a variable that the scripts live by", "give the secret a name of its own"
+            )
 
 
 def texts_clean(case: Case) -> Found:
+    """J324: control character in a text."""
     for path, value in walk({key: value for key, value in case.j.items() if key != "cells"}):
         if isinstance(value, str):
             control = re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", value)
@@ -306,6 +206,22 @@ def texts_clean(case: Case) -> Found:
 
 
 JOB_RULES: list[Rule] = [
-    file_name, one_source, same_columns, known_columns, smoke_without_columns, one_line, parses, columns_used, few_enough, cell_names,
-    room, grace, limits, prune_spares, required_apart, no_secret, secrets_reach, texts_clean,
+    file_name,
+    one_source,
+    same_columns,
+    known_columns,
+    smoke_without_columns,
+    one_line,
+    parses,
+    columns_used,
+    few_enough,
+    cell_names,
+    room,
+    grace,
+    limits,
+    prune_spares,
+    required_apart,
+    no_secret,
+    secrets_reach,
+    texts_clean,
 ]

@@ -55,4 +55,8 @@ def named_secret(name: str, value: str) -> bool:
 def _valuable(value: str) -> bool:
     if len(value) < 8 or value[0] in "$<{[(*%/~" or value.startswith(("...", "YOUR", "your", "http")):
         return False
-    return bool(re.search(r"[0-9]", value)) and bool(re.search(r"[A-Za-z]", value)) and bool(re.fullmatch(r"[A-Za-z0-9+/=_.~!@#%^&*-]+", value))
+    return (
+        bool(re.search(r"[0-9]", value))
+        and bool(re.search(r"[A-Za-z]", value))
+        and bool(re.fullmatch(r"[A-Za-z0-9+/=_.~!@#%^&*-]+", value))
+    )

@@ -14,8 +14,15 @@ from .load import Document
 
 SCHEMA_DIR = Path(__file__).resolve().parent.parent / "schema"
 MAX_FINDINGS = 300  # nobody reads more, and a file of the wrong kind may hold a million
-_KINDS = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
-          "boolean": "true or false", "null": "null"}
+_KINDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
 
 
 @lru_cache(maxsize=None)
@@ -111,7 +118,11 @@ def _meaning(letter: str, path: tuple) -> str:
     schema, parent = schema_of(letter), {}
     for part in path:
         parent = schema
-        schema = schema.get("items", {}) if isinstance(part, int) else schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
+        schema = (
+            schema.get("items", {})
+            if isinstance(part, int)
+            else schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
+        )
         schema = merged(letter, schema)
     text = schema.get("description") or parent.get("description", "")
     options = "one of: " + ", ".join(map(str, schema["enum"])) if "enum" in schema else ""
@@ -167,50 +178,72 @@ def _say(doc: Document, code: str, path: tuple, message: str, hint: str = "", at
 def _finding(doc: Document, letter: str, error) -> list[Diagnostic]:
     """Findings for one error of jsonschema."""
     path, value, rule, want = tuple(error.absolute_path), error.instance, error.validator, error.validator_value
-    name = str(path[-1]) if path else "the file"
     if rule == "additionalProperties":
-        allowed = error.schema.get("properties", {})
-        return [
-            _say(doc, letter + "201", (*path, key), f"unknown field '{key}'" + (f" in {dotted(path)}" if path else ""),
-                 closest(key, allowed) or "allowed here: " + ", ".join(allowed), True)
-            for key in value if key not in allowed
-        ]
-    if rule == "required":  # jsonschema says it once for each missing field; alike findings are printed once
-        return [] if doc.lacks(path) else [
-            _say(doc, letter + "202", path, f"the field '{key}' is missing" + (f" in {dotted(path)}" if path else ""),
-                 _missing_hint(error.schema, key), bool(path) and isinstance(path[-1], str))
-            for key in want if key not in value
-        ]
-    if rule == "type":
-        one = _type(doc, letter, path, value, [want] if isinstance(want, str) else list(want))
-        return [one if one.hint else replace(one, hint=_describe(error.schema))]
-    if rule in ("enum", "const"):
-        options = want if rule == "enum" else [want]
-        near = closest(value, options) if isinstance(value, str) else ""
-        return [_say(doc, letter + "204", path, f"{shown(value)} is not one of the values of {dotted(path)}",
-                     near or "one of: " + ", ".join(str(each) or "''" for each in options))]
+        return _unknown(doc, letter, error)
+    if rule == "required":
+        return _missing(doc, letter, error)
     if rule in ("anyOf", "oneOf") and _only_required(error):
         names = " or ".join("+".join(branch["required"]) for branch in want)
         return [_say(doc, letter + "202", path, f"{dotted(path)} has none of the fields {names}", "write one of them")]
-    if rule in ("anyOf", "oneOf"):
-        kinds = list(dict.fromkeys(branch.get("type") or "string" for branch in want))
-        words = " or ".join(_KINDS[kind] for kind in kinds)
-        return [_say(doc, letter + "203", path, f"{dotted(path)} is {words}, and this is {shown(value)}", _type_hint(doc, path, value, kinds))]
+    if rule in ("type", "anyOf", "oneOf"):
+        kinds = [want] if isinstance(want, str) else list(want) if rule == "type" else [each.get("type") or "string" for each in want]
+        one = _type(doc, letter, path, value, list(dict.fromkeys(kinds)))
+        return [one if one.hint else replace(one, hint=_describe(error.schema))]
+    if rule in ("enum", "const"):
+        options = want if rule == "enum" else [want]
+        hint = closest(value, options) if isinstance(value, str) else ""
+        hint = hint or "one of: " + ", ".join(str(each) or "''" for each in options)
+        return [_say(doc, letter + "204", path, f"{shown(value)} is not one of the values of {dotted(path)}", hint)]
+    hint = _describe(error.schema)
     if rule == "pattern" and "propertyNames" in error.absolute_schema_path:
-        return [_say(doc, letter + "205", (*path, value), f"'{value}' does not fit as a name in {dotted(path)}",
-                     _describe(error.schema), True)]
+        return [_say(doc, letter + "205", (*path, value), f"'{value}' does not fit as a name in {dotted(path)}", hint, True)]
     if rule == "pattern":
-        return [_say(doc, letter + "205", path, f"{shown(value)} does not fit {dotted(path)}", _describe(error.schema))]
-    return [_say(doc, letter + "206", path, f"{dotted(path)}: {_limit(rule, want, value, name)}", _describe(error.schema))]
+        return [_say(doc, letter + "205", path, f"{shown(value)} does not fit {dotted(path)}", hint)]
+    return [_say(doc, letter + "206", path, f"{dotted(path)}: {_limit(rule, want, value)}", hint)]
 
 
-def _limit(rule: str, want: Any, value: Any, name: str) -> str:
+def _unknown(doc: Document, letter: str, error) -> list[Diagnostic]:
+    """Each field that the schema does not know, at its key."""
+    path, allowed = tuple(error.absolute_path), error.schema.get("properties", {})
+    inside = f" in {dotted(path)}" if path else ""
+    return [
+        _say(
+            doc,
+            letter + "201",
+            (*path, key),
+            f"unknown field '{key}'{inside}",
+            closest(key, allowed) or "known: " + ", ".join(allowed),
+            True,
+        )
+        for key in error.instance
+        if key not in allowed
+    ]
+
+
+def _missing(doc: Document, letter: str, error) -> list[Diagnostic]:
+    """Each field that is missing, at its parent. jsonschema says it once for each; alike findings are printed once."""
+    path = tuple(error.absolute_path)
+    inside = f" in {dotted(path)}" if path else ""
+    at_key = bool(path) and isinstance(path[-1], str)
+    return [
+        _say(doc, letter + "202", path, f"the field '{key}' is missing{inside}", _missing_hint(error.schema, key), at_key)
+        for key in error.validator_value
+        if key not in error.instance and not doc.lacks(path)
+    ]
+
+
+def _limit(rule: str, want: Any, value: Any) -> str:
     texts = {
-        "minimum": f"{value} is below {want}", "maximum": f"{value} is above {want}",
-        "exclusiveMinimum": f"{value} is not above {want}", "exclusiveMaximum": f"{value} is not below {want}",
-        "minLength": "it is empty", "maxLength": f"it is longer than {want} characters",
-        "minItems": f"it has fewer than {want} entries", "maxItems": f"it has more than {want} entries",
-        "minProperties": "it is empty", "uniqueItems": "an entry stands there twice",
+        "minimum": f"{value} is below {want}",
+        "maximum": f"{value} is above {want}",
+        "exclusiveMinimum": f"{value} is not above {want}",
+        "exclusiveMaximum": f"{value} is not below {want}",
+        "minLength": "it is empty",
+        "maxLength": f"it is longer than {want} characters",
+        "minItems": f"it has fewer than {want} entries",
+        "maxItems": f"it has more than {want} entries",
+        "minProperties": "it is empty",
+        "uniqueItems": "an entry stands there twice",
     }
     return texts.get(rule, f"it breaks the rule '{rule}'")
 

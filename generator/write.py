@@ -60,9 +60,15 @@ def sources(b: Bindings, files: dict[str, Output]) -> bytes:
         "profile": {"file": b.profile_doc.file, "sha256": b.profile_doc.digest},
         "job": {"file": b.job_doc.file, "sha256": b.job_doc.digest},
         "without": list(b.without),
-        "schemas": [{"file": f"schema/{name}", "sha256": digest((SCHEMA_DIR / name).read_bytes())} for name in ("profile.schema.json", "job.schema.json")],
+        "schemas": [
+            {"file": f"schema/{name}", "sha256": digest((SCHEMA_DIR / name).read_bytes())}
+            for name in ("profile.schema.json", "job.schema.json")
+        ],
         "templates_sha256": _templates_digest(TEMPLATES),
-        "files": [{"path": path, "sha256": digest(files[path].data), "mode": "0755" if files[path].executable else "0644"} for path in sorted(files)],
+        "files": [
+            {"path": path, "sha256": digest(files[path].data), "mode": "0755" if files[path].executable else "0644"}
+            for path in sorted(files)
+        ],
     }
     return (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
 
@@ -84,7 +90,9 @@ def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: 
     known = _recorded(target / "SOURCES.json")
     half = _recorded(target / NEXT)
     if not force and not known and not half and any(target.iterdir()):
-        raise Refused(f"{target}: the folder is not empty and was not made by this compiler; nothing was written; name another, or use --force")
+        raise Refused(
+            f"{target}: the folder is not empty and was not made by this compiler; nothing was written; name another, or use --force"
+        )
     stale = sorted((set(known) | set(half)) - set(files))
     if not force:
         _refuse_edited(target, files, stale, known, half)
@@ -144,14 +152,21 @@ def _refuse_edited(target: Path, files: dict[str, Output], stale: list[str], kno
         (edited if path in known else foreign).append(path)
     if edited or foreign:
         what = [f"{path} was edited by hand" for path in edited] + [f"{path} was not made by this compiler" for path in foreign]
-        raise Refused(f"{target}: {'; '.join(what)}; nothing was written; "
-                      "move your change into the template or the profile, or overwrite it with --force")
+        raise Refused(
+            f"{target}: {'; '.join(what)}; nothing was written; "
+            "move your change into the template or the profile, or overwrite it with --force"
+        )
 
 
 def _same(place: Path, output: Output) -> bool:
     try:
         stat = os.lstat(place)
-        return place.is_file() and not place.is_symlink() and place.read_bytes() == output.data and (stat.st_mode & 0o777) == (0o755 if output.executable else 0o644)
+        return (
+            place.is_file()
+            and not place.is_symlink()
+            and place.read_bytes() == output.data
+            and (stat.st_mode & 0o777) == (0o755 if output.executable else 0o644)
+        )
     except OSError:
         return False
 

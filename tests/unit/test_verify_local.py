@@ -51,6 +51,16 @@ def two(folder: Path) -> Path:
 
 
 # --- the whole ---
+def test_the_compiled_script_is_what_is_tested_here(script, tmp_path):
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-m", "generator", "compile", "local", "--job", "jobs/demo.yaml", "--out", str(tmp_path)], cwd=root, capture_output=True, text=True)
+    made = (tmp_path / "local/verify_local.py").read_text()
+    assert made.partition("\nimport argparse")[2] == script.read_text().partition("\nimport argparse")[2], done.stderr
+    ast.parse(made, feature_version=(3, 9))
+    assert run(tmp_path / "local/verify_local.py", "--help").returncode == 0
+
+
+
 def test_all_ok_gives_the_exact_line_receipt_and_facts(script, tmp_path):  # S89 S90 S92 S93 T25
     folder = two(tmp_path / "L")
     (folder / "run.json").write_text(line_json({"schema": "run/1", "run_id": RUN_ID, "formal": True, "branch": "main", "shard": "1/1", "box_digest": "d" * 64}))
@@ -81,6 +91,14 @@ def test_receipt_is_line_json_that_the_bash_reader_takes(script, tmp_path):  # c
     assert done.stdout == "1/1\n", done.stderr
     assert json.loads((folder / "PULL_VERIFIED.json").read_text())["accepted"] == [
         {"path": "final_ckpts/c1/best.pth", "verdict": "suspicious", "why": "it is a 'mask'/"}]
+
+
+def test_a_cell_folder_that_is_a_link_is_not_followed(script, tmp_path):  # case 112
+    folder = two(tmp_path / "L")
+    (folder / "final_ckpts/lr=0.1,w32").rename(tmp_path / "elsewhere")
+    (folder / "final_ckpts/lr=0.1,w32").symlink_to(tmp_path / "elsewhere")
+    done = run(script, folder)
+    assert done.returncode == 65 and done.stdout.count("a symbolic link, or behind one") == 2
 
 
 @pytest.mark.parametrize("how", ["flip", "cut", "grow", "gone", "link", "fifo"])
@@ -189,6 +207,17 @@ def test_a_converted_or_changed_manifest_is_refused(script, tmp_path):  # case 1
         (folder / "PULL_MANIFEST.json").write_bytes(data)
         done = run(script, folder)
         assert done.returncode == 65 and words.strip() in done.stderr.replace("own digest does not match", "own digest layout"), (words, done.stderr)
+
+
+def test_the_layout_is_exact_even_where_the_digest_is_right(script, tmp_path):  # contracts, section 2: bash reads it line by line
+    folder = two(tmp_path / "L")
+    text = (folder / "PULL_MANIFEST.json").read_text()
+    head = text[: text.index('  "self_sha256"')]
+    for above in (head.replace('    {"bytes"', '      {"bytes"', 1), head.replace('"commit": ', '"commit":  '), head.replace('"bytes": ', '"bytes":', 1),
+                  head.replace('  "commit"', '  "commit": "none",\n  "commit"'), head.replace(RUN_ID, RUN_ID.replace("Z", "\\u005a"))):
+        digest = hashlib.sha256(above.encode()).hexdigest()
+        (folder / "PULL_MANIFEST.json").write_text(above + f'  "self_sha256": "{digest}"\n}}\n')
+        assert above != head and run(script, folder).returncode == 65
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "final_ckpts/c1/../../../x", "final_ckpts/c1//x", "final_ckpts/c1/./x", "final_ckpts/c2/x", "final_ckpts/x",
