@@ -15,7 +15,7 @@ SSH_KINDS = ("owned", "ssh-rental", "cloud-vm", "slurm")
 
 @dataclass(frozen=True)
 class Bound:
-    """A named value. kind: text, path, int, bool or array. origin: (P or J, path of the field), or None where it is fixed here."""
+    """A named value. kind: text, path, int, bool or array. origin: (P or J, path of the field; () = the file's name), or None for a default of ours."""
 
     name: str
     value: Any
@@ -89,11 +89,11 @@ def _identity(b: Bindings) -> list[Bound]:
     launch = b.profile["launch"]
     job = b.job_doc.name
     return [
-        Bound("PROFILE", b.profile_doc.name, "text", "the profile's name"),
-        Bound("JOB", job, "text", "the job's name"),
+        Bound("PROFILE", b.profile_doc.name, "text", "the profile's name", ("P", ())),
+        Bound("JOB", job, "text", "the job's name", ("J", ())),
         Bound("KIND", launch["kind"], "text", "what kind of platform it is", ("P", ("launch", "kind"))),
         Bound("TITLE", launch["title"], "text", "the platform's name", ("P", ("launch", "title"))),
-        Bound("RUN", job, "text", "the run's name; a new one begins anew"),
+        Bound("RUN", job, "text", "the run's name; a new one begins anew", ("J", ())),
         Bound(
             "CELLS", cells_module.count(b.job), "int", "cells in the compiled queue", ("J", ("matrix" if "matrix" in b.job else "cells",))
         ),

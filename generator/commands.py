@@ -158,10 +158,12 @@ def _explained(b: Bindings, name: str, texts: dict[str, list[str]], full: bool) 
 
 
 def origin(b: Bindings, at: tuple | None) -> str:
-    """file:line and the field, or that it is fixed by the compiler."""
+    """file:line and the field, or that no field says it."""
     if at is None:
-        return "the compiler: it is the name of a file, or no field says otherwise"
+        return "the compiler's default: no field says otherwise"
     doc = b.profile_doc if at[0] == "P" else b.job_doc
+    if not at[1]:
+        return f"{doc.file} (the file's name)"
     from .validate import dotted
 
     there = doc.node(at[1]) is not None

@@ -73,7 +73,7 @@ def test_every_bound_value_has_a_reason_and_its_origin_exists(bound):
     b = bound()
     for one in b.by_name.values():
         assert one.why and (one.origin is None or one.origin[0] in "PJ")
-        if one.origin and one.origin[1] not in (("storage", "tiers"),):
+        if one.origin and one.origin[1]:
             doc = b.profile_doc if one.origin[0] == "P" else b.job_doc
             assert doc.node(one.origin[1][:1]) is not None, one.name
 

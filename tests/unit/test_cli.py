@@ -165,6 +165,8 @@ def test_explain_says_where_from_and_where_to(gr):
     code, out, _ = gr("explain", "rental", "GRACE_S")
     assert code == 0 and "GRACE_S = 30" in out and "from    jobs/demo.yaml:9 (save_s)" in out
     assert "profiles/rental.yaml:112 (overrides.DATA_DIR)" in gr("explain", "rental", "DATA_DIR")[1] or "(overrides.DATA_DIR)" in gr("explain", "rental", "DATA_DIR")[1]
+    assert "from    jobs/demo.yaml (the file's name)" in gr("explain", "rental", "RUN")[1]
+    assert "from    the compiler's default" in gr("explain", "rental", "POWER_OFF_COMMAND")[1]
     code, out, _ = gr("explain", "rental")
     from generator.bind import bind
     from generator.load import load
