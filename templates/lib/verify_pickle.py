@@ -1,5 +1,5 @@
 # lib/verify_pickle.py: walks a pickle's opcodes on a stack of inert nodes. Nothing is imported, called or built.
-MAX_OPCODES = 4000000
+MAX_OPCODES = 3000000
 SAFE_NAMES = frozenset(
     "collections.OrderedDict collections.Counter _codecs.encode builtins.bytearray builtins.set builtins.complex"
     " __builtin__.set __builtin__.bytearray __builtin__.complex builtins.frozenset"

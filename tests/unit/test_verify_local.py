@@ -433,6 +433,8 @@ def test_views_of_one_storage_are_looked_at_one_by_one(script, tmp_path):
     data = torch_zip(state_dict({"a": tensor("FloatStorage", "0", 6, (3,)), "b": tensor("FloatStorage", "0", 6, (3,), offset=3), "tied": tensor("FloatStorage", "0", 6, (3,))}),
                      {"0": ONES[:12] + b"\0" * 12})
     assert verdict(script, tmp_path, data)[:2] == ("suspicious", "b: all zero")
+    data = torch_zip(state_dict({"a": tensor("FloatStorage", "0", 6, (4,)), "b": tensor("FloatStorage", "0", 6, (4,), offset=2)}), {"0": ONES[:20] + struct.pack("<f", NAN)})
+    assert verdict(script, tmp_path / "overlap", data)[:2] == ("suspicious", "a: NaN at element 5")
 
 
 # --- sharded ---

@@ -20,7 +20,8 @@ def script_text() -> str:
     """The script as the compiler makes it, with two plain values in its block."""
     text = (ROOT / "templates/local/verify_local.py.j2").read_text(encoding="utf-8")
     text = re.sub(r"\{\{ const\('(\w+)'\) \}\}", r"\1 = 'demo'", text)
-    text = re.sub(r"\{\{ lib\((.*?)\) \}\}", lambda m: "\n".join((ROOT / f"templates/lib/{name}.py").read_text() for name in re.findall(r"'(\w+)'", m[1])), text)
+    lib = lambda name: (ROOT / f"templates/lib/{name}.py").read_text(encoding="utf-8").rstrip("\n") + "\n"  # noqa: E731
+    text = re.sub(r"\{\{ lib\((.*?)\) \}\}", lambda m: "\n".join(map(lib, re.findall(r"'(\w+)'", m[1]))).rstrip("\n"), text)
     text = re.sub(r"\{\{ (header|bound_begin|bound_end)\(.*\) \}\}", "# ", text)
     assert "{{" not in text.replace("{{}}", "")
     return text
