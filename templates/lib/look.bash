@@ -1,5 +1,5 @@
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
-# needs: exit log path proc
+# needs: exit log path proc ssh
 
 # Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, other WHERE KB RUN ID, busy TEXT, unknown TEXT.
 look_at_box() { # reads: DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT
@@ -35,10 +35,6 @@ look_tier() { # <folder on it> <its mount point, or empty where no mount proves 
   printf 'unknown the storage at %s is not mounted\n' "$mount"
 }
 
-look_member() { # <file> <member>    prints the text or number of a record's member
-  sed -n 's/^  "'"$2"'": "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' "$1" 2>/dev/null
-}
-
 look_size() { # <folder>    prints kilobytes, or unknown
   local text
   text=$(look_bounded du -sk -- "$1" 2>/dev/null) || text=
@@ -50,7 +46,7 @@ look_run() {
   local file id=none digest=none
   for file in "$D/run.json" "$B/run.json"; do
     [[ $id == none && -e $file ]] || continue
-    id=$(look_member "$file" run_id)
+    id=$(box_member "$file" run_id)
     [[ -n $id ]] || { id=unknown && printf 'unknown %s cannot be read\n' "$file"; }
   done
   printf 'run %s\n' "$id"
@@ -65,7 +61,7 @@ look_run() {
 # Is HOST's work on the run in FOLDER possibly going on, and not here? Only the run record's own host may have any.
 look_elsewhere() { # <run's folder> <host>
   local owner
-  owner=$(look_member "$1/run.json" host)
+  owner=$(box_member "$1/run.json" host)
   [[ $owner == "$2" ]]
 }
 
@@ -93,7 +89,9 @@ look_claims() { # the highest claim of every cell of every run on the data tier
 }
 look_unfinished() { # <claims/CELL/>
   local cell=${1%/}
-  [[ $(look_member "${cell%/claims/*}/state/${cell##*/}.json" state) != @(done|unsynced|failed|preempted) ]]
+  case $(box_member "${cell%/claims/*}/state/${cell##*/}.json" state) in
+    done | unsynced | failed | preempted) return 1 ;;
+  esac
 }
 
 look_sessions() { # formal runs that are not over, of every run on the data tier
@@ -102,15 +100,15 @@ look_sessions() { # formal runs that are not over, of every run on the data tier
   this_boot_id && now=$REPLY
   for file in "$DATA_DIR"/*/formal.json; do
     [[ -e $file ]] || continue
-    state=$(look_member "$file" state)
+    state=$(box_member "$file" state)
     case $state in
       starting | running | aggregating) ;;
       success | failed | stopped) continue ;;
       *) printf 'unknown %s cannot be read\n' "$file" && continue ;;
     esac
-    host=$(look_member "$file" host) pid=$(look_member "$file" pid) ticks=$(look_member "$file" start_ticks)
+    host=$(box_member "$file" host) pid=$(box_member "$file" pid) ticks=$(box_member "$file" start_ticks)
     if [[ $host == "$here" ]]; then
-      [[ $(look_member "$file" boot_id) == "$now" ]] || continue
+      [[ $(box_member "$file" boot_id) == "$now" ]] || continue
       if { [[ -n $pid && $pid != null ]] && same_process "$pid" "$ticks"; } || { [[ $state == starting ]] && [[ -n $(find "$file" -mmin -2 2>/dev/null) ]]; }; then
         printf 'busy a formal run is %s: %s, pid %s\n' "$state" "${file%/*}" "$pid"
       fi
@@ -149,7 +147,7 @@ look_gpus() {
     [[ $text == *'No devices were found'* ]] || printf 'unknown nvidia-smi does not tell which processes use the GPUs\n'
     return 0
   fi
-  id=$(look_member "$D/run.json" run_id)
+  id=$(box_member "$D/run.json" run_id)
   while IFS=', ' read -r pid name; do
     [[ $pid =~ ^[0-9]+$ ]] || continue
     if [[ $SHARED_MACHINE == true ]]; then
@@ -166,6 +164,10 @@ look_others() { # <data or durable> <folder>
   for file in "$2"/*/run.json; do
     run=${file%/run.json} run=${run##*/}
     [[ -e $file && $run != "$RUN" ]] || continue
-    printf 'other %s %s %s %s\n' "$1" "$(look_size "$2/$run")" "$run" "$(look_member "$file" run_id)"
+    printf 'other %s %s %s %s\n' "$1" "$(look_size "$2/$run")" "$run" "$(box_member "$file" run_id)"
   done
 }
+
+# shellcheck disable=SC2034 # teardown sends these along
+readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process look_bounded look_tier look_size
+  look_run look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)

@@ -19,9 +19,11 @@ setup() {
   make_run
 }
 
-# Seconds are not what these tests are about.
+# Teardown's pauses of 5 s are not what these tests are about.
 no_sleep() {
-  printf '#!/bin/sh\nexit 0\n' >"$BATS_TEST_TMPDIR/bin/sleep"
+  local real
+  real=$(type -P sleep)
+  printf '#!/bin/sh\n[ "$1" = 5 ] || exec %s "$@"\n' "$real" >"$BATS_TEST_TMPDIR/bin/sleep"
   chmod +x "$BATS_TEST_TMPDIR/bin/sleep"
 }
 
@@ -387,6 +389,92 @@ SPOILS
   rm -rf "${L:?}" "${D:?}" "${B:?}" && mkdir -p "$L" "$D" "$B" && cp -R "$saved/l/." "$L/" && cp -R "$saved/d/." "$D/" && cp -R "$saved/b/." "$B/"
   teardown_run
   [[ $status -eq 0 ]] || fail_with 'shut'
+}
+
+# A box of its own: sshd on loopback.
+start_box() {
+  need_tool sshd ssh-keygen
+  local port=$((20000 + RANDOM % 20000)) dir=$BATS_TEST_TMPDIR/sshd user sshd
+  user=$(id -un) sshd=$(PATH=$REAL_PATH:/usr/sbin type -P sshd)
+  mkdir -p "$dir/bin" "$HOME/.ssh"
+  chmod 700 "$HOME/.ssh"
+  [[ $user != root || -d /run/sshd ]] || mkdir -p /run/sshd
+  ssh-keygen -q -t ed25519 -N '' -f "$dir/host" && ssh-keygen -q -t ed25519 -N '' -f "$dir/id" && cp "$dir/id.pub" "$dir/keys"
+  printf '%s\n' "Port $port" 'ListenAddress 127.0.0.1' "HostKey $dir/host" "AuthorizedKeysFile $dir/keys" 'StrictModes no' 'UsePAM no' "PidFile $dir/pid" \
+    "ForceCommand PATH=$dir/bin:/usr/local/bin:/usr/bin:/bin bash -s" >"$dir/config"
+  "$sshd" -f "$dir/config" -E "$dir/log"
+  wait_for 10 test -s "$dir/pid"
+  SSHD_PID=$(<"$dir/pid")
+  # ssh finds the alias in the system's place only: a shim hands it ours.
+  printf '%s\n' 'Host testbox' '  HostName 127.0.0.1' "  Port $port" "  User $user" "  IdentityFile $dir/id" '  IdentitiesOnly yes' >"$dir/client"
+  printf '#!/bin/sh\nexec %s -F %s "$@"\n' "$(PATH=$REAL_PATH type -P ssh)" "$dir/client" >"$BATS_TEST_TMPDIR/bin/ssh"
+  chmod +x "$BATS_TEST_TMPDIR/bin/ssh"
+}
+stop_box() { [[ -z ${SSHD_PID-} ]] || kill "$SSHD_PID" 2>/dev/null || :; SSHD_PID=''; }
+teardown() { stop_box; }
+
+# The same state for a kind with ssh, with a verb that is typed on the box. It is a cluster, for on a rental all of this machine counts.
+as_cluster() {
+  compile_job tests/fixtures/teardown/cluster.yaml jobs/demo.yaml
+  TD=$OUT/local/teardown.sh
+  mv "$L" "$HOME/gpu-runs/cluster.demo" && L=$HOME/gpu-runs/cluster.demo
+  sed -i 's/"machine"/"cluster"/' "$L/box.json"
+}
+
+@test "teardown: over ssh it looks, acts on the box, and counts it as off only when it no longer answers (X5 S95 case 128 T45)" {
+  start_box
+  as_cluster
+  no_sleep
+  run --separate-stderr "$TD" off testbox
+  [[ $status -eq 0 && $output == *'The gate is open'* && -s $L/known_hosts ]] || fail_with 'shut'
+  run --separate-stderr "$TD" terminate
+  refused 77 'without HOST'
+  run --separate-stderr "$TD" terminate -oProxyCommand=x
+  refused 64
+  OK="off box-7 ${OK##* }"
+  # The command is not on the box's PATH: nothing is switched off, and that is said.
+  run --separate-stderr "$TD" off testbox --run --approve "$OK" </dev/null
+  [[ $status -eq 1 && $stderr == *'FAILED: box-7 is still there'* ]] || fail_with 'not loud'
+  # Now it is.
+  printf '#!/bin/sh\nkill %s\n' "$SSHD_PID" >"$BATS_TEST_TMPDIR/sshd/bin/gpu-runbook-test-off"
+  chmod +x "$BATS_TEST_TMPDIR/sshd/bin/gpu-runbook-test-off"
+  run --separate-stderr "$TD" off testbox --run --approve "$OK" </dev/null
+  [[ $status -eq 0 && $output == *'off box-7: no longer reachable (receipt '* ]] || fail_with 'not off'
+  tail -n 1 "$L/teardown.jsonl" | grep -q '"ran": true, "confirmed": "unreachable"'
+}
+
+@test "teardown: a box that does not answer shuts it, but for a run that switched it off after its success (S95 F57 case 132)" {
+  need_tool ssh
+  as_cluster
+  printf '#!/bin/sh\necho "ssh: connect to host testbox port 22: Connection refused" >&2\nexit 255\n' >"$BATS_TEST_TMPDIR/bin/ssh"
+  chmod +x "$BATS_TEST_TMPDIR/bin/ssh"
+  success() { # <power_off> <manifest digest> <run id>
+    record "$L/FORMAL_SUCCESS" 'schema:"formal_success/1"' "run_id:\"$3\"" 'start_id:"5e0c11d2"' "manifest_sha256:\"$2\"" "power_off:$1"
+  }
+  local digest
+  digest=$(sha "$L/PULL_MANIFEST.json")
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  success false "$digest" "$RUN_ID"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  success true "${digest/[0-9a-f]/x}" "$RUN_ID"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  success true "$digest" "$OTHER_ID"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  not_acted
+  success true "$digest" "$RUN_ID"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  [[ $status -eq 0 && $output == *'terminate box-7: gone'* ]] || fail_with 'shut'
+  # The volume, later: the box was seen to go by this gate and is not in the list now either (S102).
+  rm "$L/FORMAL_SUCCESS"
+  run --separate-stderr "$TD" delete-volume testbox
+  [[ $status -eq 0 ]] || fail_with 'shut for the volume'
+  echo box-7 >>"$CLOUD/machines"
+  run --separate-stderr "$TD" delete-volume testbox
+  refused 77 'does not answer'
 }
 
 # One shell line each, run in L.
