@@ -2,7 +2,7 @@
 
 Reads the table rows `| number | demand | carrier | test |`. A demand is *tested* where a file under tests/ names its
 number (S47, F22, X3), *carried* where only something else does (generator, templates, profiles, schema, tools, examples),
-and *open* otherwise. A row that names a file that is not there, a number twice, a gap in the numbering: exit 1.
+and *open* otherwise. A row that names a file that is not there, a number twice, a gap in the numbering: exit 1. `--write` fills the last column by what is found.
 """
 
 from __future__ import annotations
@@ -60,15 +60,37 @@ def rows(text: str) -> tuple[dict[str, str], list[str]]:
     return found, wrong
 
 
+def names_of_tests(number: str, files: set[str]) -> str:
+    """The tests that name a number: `file::test` where a Python test says it on its first line, else the file."""
+    found = []
+    for name in sorted(files):
+        tests = [hit[1] for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
+                 if number in numbers_in(line) and (hit := re.match(r"def (test_\w+)", line))] if name.endswith(".py") else []
+        found += [f"`{name}::{test}`" for test in tests[:1]] or [f"`{name}`"]
+    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "") if found else "open"
+
+
+def write_column(tests: dict[str, set[str]]) -> None:
+    """Rewrite the last column of the table."""
+    lines = []
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if hit := ROW.match(line):
+            line = line[:line.rstrip(" |").rindex("|")] + f"| {names_of_tests(hit[1], tests.get(hit[1], set()))} |"
+        lines.append(line)
+    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     """Print the state of every demand that is not tested, then the counts."""
     if not TABLE.is_file():
         print("trace: there is no docs/requirements.md", file=sys.stderr)
         return 1
+    tests, carriers = namers(TESTS), namers(CARRIERS)
+    if sys.argv[1:] == ["--write"]:
+        write_column(tests)
     table, wrong = rows(TABLE.read_text(encoding="utf-8"))
     wrong += [f"{number} names {path}, which is not there" for number, rest in table.items() for path in MENTIONED.findall(rest)
               if not (ROOT / path.split("::")[0].rstrip("/")).exists()]
-    tests, carriers = namers(TESTS), namers(CARRIERS)
     tested = [number for number in table if tests.get(number)]
     carried = [number for number in table if number not in tested and carriers.get(number)]
     left = [number for number in table if number not in tested and number not in carried]
