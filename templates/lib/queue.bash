@@ -3,13 +3,17 @@
 
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
-  local file=$1 line n=0 name command fold
+  # Set once: to switch the locale for each line costs more than all the rest.
+  local LC_ALL=C file=$1 line n=0 name command
+  local -a lines
   local -A seen=()
   QUEUE_NAMES=()
   QUEUE_COMMANDS=()
   [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
-  # The last line counts also without its newline: read fails then, but has filled the variable.
-  while IFS= read -r line || [[ -n $line ]]; do
+  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  # The last line counts also without its newline.
+  mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
+  for line in ${lines[@]+"${lines[@]}"}; do
     n=$((n + 1))
     ((n > 1)) || line=${line#$'\xef\xbb\xbf'}
     line=${line%$'\r'}
@@ -18,19 +22,27 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
       *[![:space:]]*) ;;
       *) continue ;;
     esac
-    [[ $line == *$'\t'* ]] || refuse "$EX_CONFIG" "$file:$n" "no tab between name and command" "write name<TAB>command"
     name=${line%%$'\t'*}
     command=${line#*$'\t'}
-    [[ ${command//$'\t'/} != *[[:cntrl:]]* ]] || refuse "$EX_CONFIG" "$file:$n" "a control character in the command" "take it out"
-    [[ $command == *[![:space:]]* ]] || refuse "$EX_CONFIG" "$file:$n" "cell '$name' has no command" "write name<TAB>command"
-    check_name "$name" "$file:$n: cell"
-    fold=${name,,}
-    [[ -z ${seen[$fold]-} ]] || refuse "$EX_CONFIG" "$file:$n" "cell '$name' stands in line ${seen[$fold]} too (upper and lower case count as one)" "give each cell a name of its own"
-    seen[$fold]=$n
+    # By patterns, not by a regular expression: bash would compile it anew for each line.
+    if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
+      -n ${seen[${name,,}]-} ]]; then
+      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+    fi
+    seen[${name,,}]=$n
     QUEUE_NAMES+=("$name")
     QUEUE_COMMANDS+=("$command")
-  done <"$file"
+  done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+}
+
+# What is wrong with one line.
+refuse_line() { # <where> <line> <name> <command> <line that has the name too, or empty>
+  [[ $2 == *$'\t'* ]] || refuse "$EX_CONFIG" "$1" "no tab between name and command" "write name<TAB>command"
+  [[ ${4//$'\t'/} != *[[:cntrl:]]* ]] || refuse "$EX_CONFIG" "$1" "a control character in the command" "take it out"
+  [[ $4 == *[![:space:]]* ]] || refuse "$EX_CONFIG" "$1" "cell '${3//[[:cntrl:]]/?}' has no command" "write name<TAB>command"
+  check_name "$3" "$1: cell"
+  refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
 }
 
 # The place of a cell in QUEUE_NAMES, into REPLY.

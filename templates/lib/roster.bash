@@ -4,8 +4,8 @@
 
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
 merge_queue() { # returns: 0; ADDED says how many cells are new
-  local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine of text=''
-  local -a names commands
+  local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
+  local -a names commands lines=()
   local -A known=() folded=()
   ADDED=0
   read_queue "$source"
@@ -15,23 +15,23 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   n=${#QUEUE_NAMES[@]}
   for ((i = 0; i < n; i++)); do
     known[${QUEUE_NAMES[i]}]=${QUEUE_COMMANDS[i]}
-    folded[${QUEUE_NAMES[i],,}]=1
-    text+=${QUEUE_NAMES[i]}$'\t'${QUEUE_COMMANDS[i]}$'\n'
   done
-  mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/}
-  for ((i = 0; i < ${#names[@]}; i++)); do
-    ((i % of == mine)) || continue
-    if [[ -n ${known[${names[i]}]-} ]]; then
-      [[ ${known[${names[i]}]} == "${commands[i]}" ]] ||
-        refuse "$EX_GATE" "cell ${names[i]}" "its command in $source differs from the run's own in $D/queue.tsv" "undo the change and continue, or begin anew with RUN=$JOB.2"
-      continue
-    fi
-    [[ -z ${folded[${names[i],,}]-} ]] || refuse "$EX_CONFIG" "cell ${names[i]}" "the run has a cell whose name differs in upper and lower case only" "give it a name of its own"
+  for ((i = mine; i < ${#names[@]}; i += of)); do
+    if [[ ${known[${names[i]}]-} == "${commands[i]}" ]]; then continue; fi
+    [[ -z ${known[${names[i]}]-} ]] ||
+      refuse "$EX_GATE" "cell ${names[i]}" "its command in $source differs from the run's own in $D/queue.tsv" "undo the change and continue, or begin anew with RUN=$JOB.2"
     QUEUE_NAMES+=("${names[i]}") QUEUE_COMMANDS+=("${commands[i]}")
-    text+=${names[i]}$'\t'${commands[i]}$'\n'
     ADDED=$((ADDED + 1))
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $RUN_SHARD" "it owns no cell of $source" "give fewer shards"
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
+      refuse "$EX_CONFIG" "cell ${QUEUE_NAMES[i]}" "the run has a cell whose name differs in upper and lower case only" "give it a name of its own"
+    fi
+    folded[${QUEUE_NAMES[i],,}]=1
+    lines+=("${QUEUE_NAMES[i]}"$'\t'"${QUEUE_COMMANDS[i]}")
+  done
+  printf -v text '%s\n' "${lines[@]}"
   replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
 }

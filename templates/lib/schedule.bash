@@ -28,9 +28,9 @@ first_phase() { # <index>
       if [[ $SKIP_FAILED == true ]]; then
         P_PHASE[$1]=skipped
         LEFT_FAILED=$((LEFT_FAILED + 1))
-        log "cell $name: failed before (${CLASS_OF[$name]-}), left alone by --skip-failed"
+        log "cell $name: failed before ($C_CLASS), left alone by --skip-failed"
       else
-        log "cell $name: failed before (${CLASS_OF[$name]-}): to run again"
+        log "cell $name: failed before ($C_CLASS): to run again"
       fi
       ;;
     unsynced) log "cell $name: finished, but not in the bundle: to copy again" ;;
