@@ -391,6 +391,19 @@ SPOILS
   [[ $status -eq 0 ]] || fail_with 'shut'
 }
 
+@test "teardown: where a container has no shutdown, poweroff is tried; neither is an error (X5 T45)" {
+  mkdir "$BATS_TEST_TMPDIR/empty"
+  call() { PATH=$BATS_TEST_TMPDIR/empty "$BASH" -c 'source "$1"; PATH=$2 COMMAND=$3; run_there' x "$TD" "$BATS_TEST_TMPDIR/empty" "$1"; }
+  run call $'/sbin/gone/shutdown\n-h\nnow'
+  [[ $status -eq 69 && $output == 'poweroff is not there' ]]
+  printf '#!/bin/sh\necho poweroff "$@"\n' >"$BATS_TEST_TMPDIR/empty/poweroff"
+  chmod +x "$BATS_TEST_TMPDIR/empty/poweroff"
+  run call $'/sbin/gone/shutdown\n-h\nnow'
+  [[ $status -eq 0 && $output == poweroff ]]
+  run call $'reboot\nnow'
+  [[ $status -eq 69 ]]
+}
+
 # A box of its own: sshd on loopback.
 start_box() {
   need_tool sshd ssh-keygen
