@@ -61,14 +61,15 @@ def flush_folder(folder):
 
 
 def void_receipt(folder):
-    """An old receipt says nothing about what lies here now."""
-    try:
-        os.unlink(os.path.join(folder, "PULL_VERIFIED.json"))
-        flush_folder(folder)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise Refusal(EX_COPY, "the old PULL_VERIFIED.json cannot be removed", show(error), "remove it by hand, then verify again")
+    """What an earlier run said is nothing about what lies here now."""
+    for name in ("PULL_VERIFIED.json", "RUN_FACTS.md"):
+        try:
+            os.unlink(os.path.join(folder, name))
+            flush_folder(folder)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise Refusal(EX_COPY, "the old %s cannot be removed" % name, show(error), "remove it by hand, then verify again")
 
 
 def read_small(folder, name, limit=1 << 20):

@@ -39,7 +39,7 @@ def metrics_of(results):
             flat.update({"%s/%s" % (key, k): v for k, v in inner.items()} if isinstance(inner, dict) else {key: inner})
         for key, number in flat.items():
             if isinstance(number, (int, float)) and not isinstance(number, bool):
-                numbers.setdefault(str(key), number)
+                numbers.setdefault(str(key), number if math.isfinite(number) else str(number))
         if numbers:
             break
     return dict(list(numbers.items())[:6])

@@ -104,7 +104,8 @@ def test_a_cell_folder_that_is_a_link_is_not_followed(script, tmp_path):  # case
 @pytest.mark.parametrize("how", ["flip", "cut", "grow", "gone", "link", "fifo"])
 def test_damage_on_the_way_is_65_and_says_how_to_pull_again(script, tmp_path, how):  # S91 S96, a fifo must not block
     folder = two(tmp_path / "L")
-    (folder / "PULL_VERIFIED.json").write_text("an old receipt")
+    for name in ("PULL_VERIFIED.json", "RUN_FACTS.md"):
+        (folder / name).write_text("an old receipt")
     path = folder / "final_ckpts/lr=0.1,w64/best.pth"
     data = bytearray(path.read_bytes())
     path.unlink()
@@ -119,7 +120,7 @@ def test_damage_on_the_way_is_65_and_says_how_to_pull_again(script, tmp_path, ho
         os.mkfifo(path)
     done = run(script, folder)
     assert done.returncode == 65 and "pull.sh --only lr=0.1,w64" in done.stdout and last(done) == "NOT OK 3/4, errors 1"
-    assert "OK 4/4" not in done.stdout and not (folder / "PULL_VERIFIED.json").exists()
+    assert "OK 4/4" not in done.stdout and not (folder / "PULL_VERIFIED.json").exists() and not (folder / "RUN_FACTS.md").exists()
     word_ = {"flip": "corrupt: is not what the box hashed", "cut": "truncated: has", "grow": "at the source it had", "gone": "missing: is not there", "link": "symbolic link", "fifo": "not a plain file"}[how]
     assert word_ in done.stdout
 
@@ -163,6 +164,20 @@ def test_strays_are_tolerated_and_named(script, tmp_path):  # T26, cases 101 and
     strays = [line for line in done.stdout.splitlines() if line.startswith("  stray: ")]
     assert done.returncode == 0 and len(strays) == 3, strays
     assert "by the system" in strays[0] and "interrupted copy" in strays[1] and "not in the manifest" in strays[2]
+
+
+def test_json_is_json_also_for_metrics_that_are_not_finite(script, tmp_path):
+    done = run(script, bundle(tmp_path, {"c1": {"metrics.json": b'{"loss": NaN, "acc": 0.5}'}}), "--json")
+    value = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(text))
+    assert value["runs"][0]["cells"][0]["metrics"] == {"loss": "nan", "acc": 0.5} and value["result"] == "NOT OK 0/1, errors 1"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX")
+def test_a_receipt_that_cannot_be_written_is_no_success(script, tmp_path):  # S98
+    folder = two(tmp_path / "L")
+    (folder / "PULL_VERIFIED.json").mkdir()
+    done = run(script, folder)
+    assert done.returncode == 74 and "OK 4/4" not in done.stdout
 
 
 # --- the manifest ---
