@@ -47,10 +47,10 @@ wait_until() { # <seconds> <what> <command>…
   done
 }
 
-box() { # <script> [arguments]… : as one would type it on the box
+box() { # <script> [arguments]… : as one would type it on the box, where the code is what push brought
   local script=$1
   shift
-  bash "$BOX/$script" "$@"
+  env -u CODE_DIR bash "$BOX/$script" "$@"
 }
 
 formal_state() { # prints the state that formal.json records

@@ -45,7 +45,11 @@ main() {
   local bats_rc=0 pytest_rc=0
   run_bats || bats_rc=1
   report_bats || bats_rc=1
-  .venv/bin/python -m pytest -q || pytest_rc=$?
+  .venv/bin/python -m pytest -q --junitxml="$LOGS/pytest.xml" || pytest_rc=$?
+  if [[ -n ${CI-} ]] && grep -q '<skipped' "$LOGS/pytest.xml" && ((pytest_rc == 0)); then
+    echo 'pytest: CI is set, and a skipped test is a failure there' >&2
+    pytest_rc=1
+  fi
   if ((bats_rc)); then
     echo "FAILED: see the bats failures above ($LOGS)" >&2
     return 1

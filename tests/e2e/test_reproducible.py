@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from compiling import ROOT, compile_all
+from compiling import ROOT, compile_all, compiled  # noqa: F401 (a fixture)
 
 PARTS = ("generator", "templates", "profiles", "jobs", "schema")
 OPENED = """

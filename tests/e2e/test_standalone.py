@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from compiling import ROOT, box_path, compiled  # noqa: F401 (fixtures)
 
-ROOT = Path(__file__).resolve().parents[2]
 PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
 
 
