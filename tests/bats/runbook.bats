@@ -1,0 +1,61 @@
+#!/usr/bin/env bats
+# The runbook is what a person types: its own blocks, in its own order, on this machine.
+# shellcheck disable=SC2154 # bats sets status, output and stderr
+load helper
+
+# The N-th fenced block (from 1) of SECTION whose info string is INFO, without the indent of its list.
+block() { # <section's beginning> <info> <n>
+  awk -v section="## $1" -v info="\`\`\`$2" -v n="$3" '
+    index($0, "## ") == 1 { here = index($0, section) == 1 }
+    here && !inside { line = $0; sub(/^ +/, "", line); if (line == info && ++count == n) { inside = 1; indent = length($0) - length(line); next } }
+    inside { line = substr($0, indent + 1); if (line == "```") exit; print line }' "$OUT/RUNBOOK.md"
+}
+
+# Type a block as a person does, with the values that only they know.
+type_block() { # <section's beginning> <info> <n>
+  local text
+  text=$(block "$@")
+  [[ -n $text ]] || fail_with "no block $*"
+  run --separate-stderr bash -c "cd $(printf '%q' "$OUT") && export CODE_DIR=$(printf '%q' "$CODE_DIR") INSTANCE=local PRICE_PER_HOUR=0; set -e; $text"
+}
+ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
+
+@test "runbook: typed block by block on this machine, it launches, finishes, comes home and opens the gate (case 134 S4 S22 S57 S66 S82 S90)" {
+  need_tool git tmux
+  compile_job local tests/fixtures/runbook/tiny.yaml
+  mkdir "$BATS_TEST_TMPDIR/src" && echo '*.sh text eol=lf' >"$BATS_TEST_TMPDIR/src/.gitattributes"
+  make_repository "$BATS_TEST_TMPDIR/src"
+  local line n
+  type_block 'Phase -1' 'bash verify' 1
+  ended_well 'P-1' && [[ $output == reachable ]]
+  type_block 'Phase 0' 'bash verify' 1
+  ended_well 'P0'
+  # Nothing is home yet: the gate says so.
+  run --separate-stderr bash -c "cd $(printf '%q' "$OUT") && local/teardown.sh finish --run --approve 'finish local nothing'"
+  refused 77
+  # The short path, line by line; its last one is the patrol.
+  while IFS= read -r line; do
+    run --separate-stderr bash -c "cd $(printf '%q' "$OUT") && export CODE_DIR=$(printf '%q' "$CODE_DIR") && $line"
+    ended_well "short path: $line"
+  done < <(block 'Short path' bash 1)
+  type_block 'Phase 2' 'bash verify' 1
+  ended_well 'P2' && [[ $output == *'"result": "passed"'* ]]
+  type_block 'Phase 3' 'bash verify' 1
+  ended_well 'P3'
+  wait_for 60 grep -q '"state": "success"' "$HOME/gpu-runs-box/tiny/formal.json"
+  type_block 'Phase 4' 'bash verify' 1
+  ended_well 'P4' && [[ -n $output ]]
+  # Phase 5: aggregate, count, pull, verify, and the gate.
+  for n in 1 2 3; do
+    type_block 'Phase 5' bash "$n"
+    ended_well "P5, block $n"
+    [[ $n != 2 || $output == *2 ]] || fail_with 'not two records'
+  done
+  type_block 'Phase 5' 'bash verify' 1
+  ended_well 'P5' && [[ $output == *'OK 2/2, errors 0'* ]]
+  type_block 'Phase 5' bash 4
+  ended_well 'the gate' && [[ $output == *'The gate is open. Nothing was done.'* ]]
+  # With --run and without anybody there, it stays shut.
+  type_block 'Phase 5' bash 5
+  refused 77 'nobody approved it'
+}
