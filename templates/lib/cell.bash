@@ -97,6 +97,8 @@ take_cell() {
   mkdir -p -- "$CELL_DIR" "${CELL_LOG%/*}" "$D/state" || refuse "$EX_NOROOM" "$CELL_DIR" "the folder cannot be made" "look at the data tier: room, rights"
   utc_now
   STARTED=$REPLY
+  # Some room is kept for the last record: a disk that the cell fills would else have none for why.
+  printf '%032768d' 0 2>/dev/null >"$D/state/.$CELL.reserve" || :
   write_cell running '' '' || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
   event running "$CELL" "$ATTEMPT" "process $$"
 }
@@ -202,6 +204,7 @@ run_cell() {
   ENDED=$REPLY
   oom_count
   OOM_AFTER=$REPLY
+  rm -f -- "$D/state/.$CELL.reserve"
   printf 'gpu-runbook: ended %s status %s\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
   CELL_EXIT=$CELL_RC
   ((CELL_RC <= 128 || CELL_RC >= 193)) || CELL_SIGNAL=$((CELL_RC - 128))

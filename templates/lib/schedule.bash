@@ -154,7 +154,9 @@ judge_refusal() { # <index> <exit code>
     "$EX_BUSY") P_PHASE[$1]=busy ;;
     "$EX_INTEGRITY") P_PHASE[$1]=failed ;;
     "$EX_USAGE" | "$EX_MISSING" | "$EX_NOROOM" | "$EX_COPY" | "$EX_GATE" | "$EX_CONFIG")
+      # What failed in this call and may not even be retried has failed.
       P_PHASE[$1]=todo
+      ((P_RETRIES[$1] + P_PRUNED[$1] == 0)) || P_PHASE[$1]=failed
       stop_queue "$2" "cell $name was refused with $2; what refuses it refuses the others too"
       ;;
     *) judge_interrupted "$1" ;; # killed before its claim

@@ -1,0 +1,448 @@
+#!/usr/bin/env bats
+# run_one.sh: one cell to a checked result.
+load helper
+load cells
+setup() { cells_setup; }
+teardown() { cells_teardown; }
+
+@test "a cell runs, is copied, read back and committed; again it is not run (S47, S50, T2)" {
+  cell a ok
+  one a
+  [[ $status -eq 0 && $output == *'cell a: synced (receipt '* ]]
+  is a 'done'
+  bundled a
+  [[ $(member "$D/state/a.json" files_sha256) == "$(sha256sum <"$B/records/a.sha256" | cut -d' ' -f1)" ]]
+  one a
+  [[ $status -eq 0 && $output == *'done already'* && $(starts a) -eq 1 ]]
+}
+
+@test "required stays and prune goes only behind the commit (S107, T4)" {
+  cell a ok
+  cell z zero
+  one a
+  [[ ! -e $D/cells/a/latest.pth && -s $D/cells/a/best.pth ]]
+  one z
+  [[ $status -eq 1 && -s $D/cells/z/latest.pth && ! -e $B/final_ckpts/z ]]
+  is z failed no_evidence
+}
+
+@test "the trainer's own code passes through, and the record tells (case 17, case 18, F64)" {
+  cell f fail 7
+  cell n nothing
+  cell l lies
+  cell k link
+  one f
+  [[ $status -eq 7 ]]
+  is f failed bug
+  [[ $(member "$D/state/f.json" exit) == 7 ]]
+  for c in n l k; do
+    one $c
+    [[ $status -eq 1 ]]
+    is $c failed no_evidence
+  done
+}
+
+@test "DURABLE_DIR empty is pull-only: exported, never synced; nothing is made elsewhere (T2, T3)" {
+  cell a ok
+  DURABLE_DIR='' one a
+  [[ $status -eq 0 && $output == *'exported, on this box only'* && $output != *synced* ]]
+  [[ -s $D/final_ckpts/a/best.pth && -z $(ls "$DURABLE_DIR") ]]
+  DURABLE_DIR=off-box one a
+  refused 78 'not absolute'
+}
+
+@test "each attempt has its own log, a second one resumes by the identical command (S51, S104, T6)" {
+  cell a 'once "ValueError: no" 5'
+  one a
+  [[ $status -eq 5 ]]
+  one a
+  [[ $status -eq 0 ]]
+  grep -q 'ValueError: no' "$D/logs/a/attempt-001.log"
+  grep -q 'attempt 2 resume 1' "$D/logs/a/attempt-002.log"
+  [[ $(member "$D/state/a.json" attempt) == 2 ]]
+  printf 'a\tbash trainer.sh ok other\n' >"$Q"
+  rm "$B/records/a.json"
+  one a
+  refused 77 'its command was changed'
+}
+
+@test "files of no attempt of this run go to quarantine, not into the result (case 18, F40)" {
+  cell a nothing
+  mkdir -p "$D/cells/a"
+  echo old >"$D/cells/a/best.pth"
+  echo '{}' >"$D/cells/a/metrics.json"
+  one a
+  [[ $status -eq 1 ]]
+  is a failed no_evidence
+  [[ $(cat "$D/quarantine/a--001/best.pth") == old ]]
+}
+
+@test "a cell gets what the contract names and none of our descriptors (S49, S53, case 30, case 37, case 43)" {
+  cell a env
+  exec 7<"$Q"
+  PYTHONUNBUFFERED='' one a
+  exec 7<&-
+  [[ $status -eq 0 ]]
+  env=$D/cells/a/env
+  for line in CELL_NAME=a CELL_INDEX=0 "CELL_DIR=$D/cells/a" CELL_ATTEMPT=1 CELL_RESUME=0 PY=python3 PYTHONUNBUFFERED= CUDA_DEVICE_ORDER=PCI_BUS_ID "SCRATCH=$SCRATCH/gpu-runbook/r" "TMPDIR=$SCRATCH/gpu-runbook/r/t/0"; do
+    grep -qxF "$line" "$env" || { echo "no $line" >&2 && return 1; }
+  done
+  ! grep -q '^HF_HOME=' "$env"
+  for name in TORCH_HOME TRITON_CACHE_DIR XDG_CACHE_HOME WANDB_CACHE_DIR WANDB_DIR MPLCONFIGDIR CUDA_CACHE_PATH; do
+    grep -qE "^$name=$BATS_TEST_TMPDIR/(scratch|data)/" "$env"
+  done
+  [[ $(sort -n "$D/cells/a/fds" | awk '$1 > 3 && $1 != 255' | wc -l) -eq 0 ]]
+}
+
+@test "a scheduler's GPUs and order are left alone (case 33)" {
+  cell a env
+  CUDA_VISIBLE_DEVICES=3 CUDA_DEVICE_ORDER=FASTEST_FIRST one a
+  grep -qx CUDA_VISIBLE_DEVICES=3 "$D/cells/a/env"
+  grep -qx CUDA_DEVICE_ORDER=FASTEST_FIRST "$D/cells/a/env"
+}
+
+@test "a needed GPU that is not there refuses before the claim (S47)" {
+  cell a ok
+  sed 's/^readonly NEED_GPUS=0/readonly NEED_GPUS=1/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
+  box_path_only
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a
+  refused 77 'GPUs' 'nvidia-smi'
+  [[ ! -e $D/claims/a ]]
+}
+
+@test "usage, an unknown cell, a bad name and a missing queue are refused; --help stands alone" {
+  cell a ok
+  run --separate-stderr bash "$BOX/run_one.sh"
+  [[ $status -eq 64 ]]
+  one a b
+  [[ $status -eq 64 ]]
+  one nope
+  refused 78 'it is not in'
+  one ../x
+  refused 78 'a name is'
+  Q=/nowhere one a
+  refused 69 'queue /nowhere'
+  cp "$BOX/run_one.sh" "$HOME/"
+  run --separate-stderr env -i PATH="$PATH" bash "$HOME/run_one.sh" --help
+  [[ $status -eq 0 && $output == *'exit codes'* ]]
+}
+
+# --- the second runner, stale claims ---
+
+@test "a live claim refuses and names the holder; a recycled pid and an old boot are stale (case 45, T17)" {
+  cell a ok
+  one a && rm "$D/claims/a/001" "$D/state/a.json" "$B/records/a.json"
+  read -r _ boot _ < <(printf '%s %s x\n' "$(cat /proc/sys/kernel/hostname)" "$(cat /proc/sys/kernel/random/boot_id)")
+  host=$(cat /proc/sys/kernel/hostname)
+  ticks=$(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)
+  echo "$host $boot $$ $ticks" >"$D/claims/a/001"
+  one a
+  refused 75 "process $$"
+  echo "$host $boot $$ $((ticks + 1))" >"$D/claims/a/001"
+  one a
+  [[ $status -eq 0 && -d /proc/$$ ]]
+  [[ $(member "$D/state/a.json" attempt) == 2 ]]
+}
+
+@test "a claim of another box is foreign until --adopt; an empty one is live for a minute (S47, case 45)" {
+  cell a ok
+  cell b ok
+  one b
+  mkdir -p "$D/claims/a"
+  echo "otherbox 1-2 3 4" >"$D/claims/a/001"
+  one a
+  refused 75 'otherbox' '--adopt'
+  : >"$D/claims/a/002"
+  one a
+  [[ $status -eq 75 ]]
+  touch -d '2 minutes ago' "$D/claims/a/002"
+  one a
+  [[ $status -eq 0 ]]
+  mkdir -p "$D/claims/c"
+  echo "otherbox 1-2 3 4" >"$D/claims/c/001"
+  cell c ok
+  one --adopt c
+  [[ $status -eq 0 ]]
+}
+
+@test "of two runners at once one runs and the other is busy, time after time (T17)" {
+  local i
+  for i in 1 2 3 4 5 6 7 8; do
+    cell "c$i" slow 1 0.2
+    bash "$BOX/run_one.sh" --queue "$Q" "c$i" >/dev/null 2>&1 3>&- &
+    one=$!
+    bash "$BOX/run_one.sh" --queue "$Q" "c$i" >/dev/null 2>&1 3>&- &
+    two=$!
+    a=0 b=0
+    wait $one || a=$?
+    wait $two || b=$?
+    [[ "$a $b" == '0 75' || "$a $b" == '75 0' ]] || { echo "round $i: $a $b" >&2 && return 1; }
+    [[ $(starts "c$i") -eq 1 ]]
+  done
+  [[ ! -e $D/DOUBLED ]]
+}
+
+@test "a killed run_one's trainer is ended before the next attempt begins: never two at once (T17)" {
+  cell a slow 40 0.1
+  bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
+  pid=$!
+  wait_for 10 test -s "$D/cells/a/latest.pth"
+  kill -KILL $pid
+  wait $pid 2>/dev/null || :
+  cell_alive
+  sed -i 's/slow 40 0.1/slow 40 0.1/' "$Q"
+  bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>"$HOME/err" 3>&- &
+  pid=$!
+  wait_for 10 grep -q 'resume 1' "$D/logs/a/attempt-002.log"
+  [[ ! -e $D/DOUBLED ]]
+  grep -q 'left process' "$HOME/err"
+  kill -TERM $pid
+  wait $pid || [[ $? -eq 143 ]]
+  nothing_alive
+}
+
+# --- signals ---
+
+@test "TERM, INT and HUP to run_one alone reach the trainer within a second; stopped is preempted, not done (case 23, case 42)" {
+  local signal
+  for signal in TERM HUP USR1; do
+    cell "s$signal" saves
+    bash "$BOX/run_one.sh" --queue "$Q" "s$signal" >/dev/null 2>&1 3>&- &
+    pid=$!
+    wait_for 10 test -e "$D/cells/s$signal/ready"
+    sent=$EPOCHREALTIME
+    kill "-$signal" $pid
+    rc=0
+    wait $pid || rc=$?
+    stamp=$(cat "$D/cells/s$signal/stamp")
+    ((${stamp/[.,]/} - ${sent/[.,]/} < 1000000))
+    [[ $rc -eq $((128 + $(kill -l $signal))) ]]
+    is "s$signal" preempted preempted
+    [[ ! -e $B/records/s$signal.json ]]
+  done
+  nothing_alive
+}
+
+@test "a trainer that is deaf to TERM, and its daemon, are killed after the grace; nothing is left (case 21)" {
+  cell a deaf
+  sed 's/^readonly GRACE_S=[0-9]*/readonly GRACE_S=1/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
+  bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
+  pid=$!
+  wait_for 10 test -e "$D/cells/a/ready"
+  kill -TERM $pid
+  rc=0
+  wait $pid || rc=$?
+  [[ $rc -eq 143 ]]
+  is a preempted preempted
+  nothing_alive
+}
+
+@test "a daemon that a finished cell leaves behind is ended, and the cell is done (case 21, case 43)" {
+  cell a daemon
+  one a
+  [[ $status -eq 0 && $stderr == *'left process'* ]]
+  nothing_alive
+}
+
+@test "a signal that nobody explained is killed, TERM from outside is preempted (case 20)" {
+  cell k die KILL
+  cell t die TERM
+  cell v die SEGV
+  one k
+  [[ $status -eq 137 ]]
+  is k failed killed
+  [[ $(why k) == *'cause unknown'* && $(member "$D/state/k.json" signal) == 9 ]]
+  one t
+  is t preempted preempted
+  one v
+  is v failed bug
+}
+
+@test "a lifted oom_kill counter makes it oom_host, in both cgroup versions (case 20)" {
+  local version
+  for version in 1 2; do
+    root=$BATS_TEST_TMPDIR/root$version
+    mkdir -p "$root/proc/self" "$root/proc/sys/kernel/random" "$root/sys/fs/cgroup/x" "$root/sys/fs/cgroup/memory/x"
+    cp /proc/sys/kernel/hostname "$root/proc/sys/kernel/" && cp /proc/sys/kernel/random/boot_id "$root/proc/sys/kernel/random/"
+    if ((version == 1)); then
+      echo '5:memory:/x' >"$root/proc/self/cgroup"
+      counter=$root/sys/fs/cgroup/memory/x/memory.oom_control
+      printf 'oom_kill_disable 0\nunder_oom 0\noom_kill 4\n' >"$counter"
+    else
+      echo '0::/x' >"$root/proc/self/cgroup"
+      counter=$root/sys/fs/cgroup/x/memory.events
+      printf 'low 0\noom 4\noom_kill 4\n' >"$counter"
+    fi
+    printf 'o%s\tsed -i "s/^oom_kill 4/oom_kill 5/" %s; kill -KILL $$\n' $version "$counter" >>"$Q"
+    FAKE_ROOT=$root one o$version
+    [[ $status -eq 137 ]]
+    is o$version failed oom_host
+  done
+}
+
+# --- limits ---
+
+@test "the wall limit ends the group: timeout, exit 1; with all artifacts there it is stuck (case 21, case 31)" {
+  cell t stalls
+  cell h hangs
+  sed 's/^readonly WALL_S=.*/readonly WALL_S=1/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" t
+  [[ $status -eq 1 ]]
+  is t failed timeout
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" h
+  [[ $status -eq 1 ]]
+  is h failed stuck
+  nothing_alive
+}
+
+@test "the stall limit looks at the log and at the folder (case 25, case 31, S105)" {
+  cell q 'slow 30 0.1'
+  cell s stalls
+  sed 's/^readonly STALL_S=.*/readonly STALL_S=2/; s/^readonly GRACE_S=.*/readonly GRACE_S=1/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" q
+  [[ $status -eq 0 ]]
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" s
+  [[ $status -eq 1 ]]
+  is s failed timeout
+  [[ $(why s) == *stall* ]]
+}
+
+@test "SIGKILL loses no line that was printed before (case 25)" {
+  cell a talks
+  bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
+  pid=$!
+  wait_for 10 grep -q 'line 9' "$D/logs/a/attempt-001.log"
+  pkill_trainer=$(awk 'END {print $4}' "$D/starts.a")
+  kill -KILL "$pkill_trainer"
+  wait $pid || [[ $? -eq 137 ]]
+  grep -q 'line 8' "$D/logs/a/attempt-001.log"
+}
+
+# --- disks ---
+
+@test "a full log disk is never a success (T8, case 17)" {
+  cell a talks
+  cell b 'talks; true'
+  mkdir -p "$D/logs"
+  small_disk size=16k
+  rmdir "$D/logs" && ln -s "$BATS_TEST_TMPDIR/small" "$D/logs"
+  head -c 12000 /dev/zero >"$BATS_TEST_TMPDIR/small/fill"
+  printf 'c\tfor i in {1..2000}; do echo line $i; done; bash trainer.sh ok\n' >"$Q"
+  one c
+  [[ $status -ne 0 && ! -e $B/records/c.json ]]
+  is c failed disk_full
+}
+
+@test "a full data tier refuses before the claim with 73, bytes and inodes (case 29, S106)" {
+  cell a ok
+  small_disk size=64k
+  DATA_DIR=$BATS_TEST_TMPDIR/small one a
+  refused 73 'bytes are free'
+  umount "$BATS_TEST_TMPDIR/small"
+  small_disk size=10m,nr_inodes=8
+  DATA_DIR=$BATS_TEST_TMPDIR/small one a
+  refused 73
+  [[ ! -e $BATS_TEST_TMPDIR/small/r/claims/a ]]
+}
+
+@test "a checkpoint that meets a full disk is disk_full, names mount, bytes and inodes, and best stays (case 29, S106, S107)" {
+  small_disk size=1m
+  cell a full
+  DATA_DIR=$BATS_TEST_TMPDIR/small D=$BATS_TEST_TMPDIR/small/r
+  one a
+  [[ $status -eq 1 ]]
+  is a failed disk_full
+  [[ $(why a) == *"$D has "*bytes*inodes* && -s $D/cells/a/best.pth ]]
+}
+
+@test "a durable tier without room leaves the cell unsynced, the data copy alone, and the next call only copies (T9, T19)" {
+  small_disk size=300k
+  export DURABLE_DIR=$BATS_TEST_TMPDIR/small
+  B=$DURABLE_DIR/r
+  printf 'a\tbash trainer.sh ok; head -c 600000 /dev/zero >"$CELL_DIR/best.pth"\n' >>"$Q"
+  one a
+  [[ $status -eq 73 && $stderr == *'no room for the copy'* ]]
+  is a unsynced
+  [[ -s $D/cells/a/best.pth && ! -e $B/records/a.json && ! -e $B/final_ckpts/a/best.pth ]]
+  mount -o remount,size=4m "$DURABLE_DIR"
+  one a
+  [[ $status -eq 0 && $(starts a) -eq 1 ]]
+  bundled a
+}
+
+# --- secrets, proxy ---
+
+@test "secrets are read, not sourced, exported by the job's names only, and a leak is named without its value (S49)" {
+  sed 's/^readonly -a SECRETS=()/readonly -a SECRETS=(WANDB_API_KEY)/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
+  printf 'OTHER=x\nWANDB_API_KEY=s3cr3t$(touch %s/pwned)\n' "$HOME" >"$HOME/cred"
+  chmod 644 "$HOME/cred"
+  export CRED_FILE=$HOME/cred
+  cell a env
+  cell b 'says "$WANDB_API_KEY" 1'
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a
+  refused 77 'others may read it'
+  chmod 600 "$HOME/cred"
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a
+  [[ $status -eq 0 && ! -e $HOME/pwned ]]
+  grep -qF 'WANDB_API_KEY=s3cr3t$(touch' "$D/cells/a/env"
+  ! grep -q '^OTHER=' "$D/cells/a/env"
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" b
+  [[ $stderr == *'holds the value of: WANDB_API_KEY'* && $stderr != *s3cr3t* ]]
+  ! grep -rqF 's3cr3t' "$D/events.tsv" "$D/state" "$D/run.json"
+}
+
+@test "the proxy hook is sourced with strict mode lifted, and looked at afterwards; an address is exported (case 24, T1, T10, X7)" {
+  cell a env
+  cell b env
+  cell c ok
+  printf 'echo $UNSET_NAME >/dev/null; export http_proxy=http://p:1; false\nreturn 1\n' >"$HOME/hook"
+  PROXY_HOOK=$HOME/hook one a
+  [[ $status -eq 0 ]]
+  grep -qx http_proxy=http://p:1 "$D/cells/a/env"
+  PROXY_HOOK=http://h:2 one b
+  grep -qx https_proxy=http://h:2 "$D/cells/b/env"
+  for text in 'true' 'exit 0' 'export x=1'; do
+    echo "$text" >"$HOME/hook"
+    PROXY_HOOK=$HOME/hook one c
+    refused 77 PROXY_HOOK
+  done
+  PROXY_HOOK=/nowhere one c
+  refused 77 'is not there'
+  [[ ! -e $D/claims/c ]]
+  PROXY_HOOK='' one c
+  [[ $status -eq 0 ]]
+}
+
+# --- the record ---
+
+@test "an empty or cut record is unknown: the cell is run again, not done (case 36)" {
+  cell a ok
+  cell b ok
+  one a && one b
+  : >"$D/state/a.json"
+  : >"$B/records/a.json"
+  head -c 100 "$B/records/b.json" >"$HOME/cut" && cp "$HOME/cut" "$B/records/b.json" && cp "$HOME/cut" "$D/state/b.json"
+  one a
+  [[ $status -eq 0 && $(starts a) -eq 2 ]]
+  one b
+  [[ $status -eq 0 && $(starts b) -eq 2 ]]
+  bundled a && bundled b
+}
+
+@test "busybox first on PATH, a comma locale, no terminal, TMPDIR full, no setsid: the same (case 27, F29)" {
+  cell a 'slow 2 0.1'
+  cell b daemon
+  busybox_path
+  small_disk size=4k
+  head -c 8000 /dev/zero >"$BATS_TEST_TMPDIR/small/fill" 2>/dev/null || :
+  for lc in de_DE.UTF-8 C; do [[ -n $(locale -a 2>/dev/null | grep -i "^${lc/UTF-8/utf8}$") ]] && break; done
+  TMPDIR=$BATS_TEST_TMPDIR/small LC_ALL=$lc one a
+  [[ $status -eq 0 ]]
+  bundled a
+  box_path_only
+  rm -f "$BATS_TEST_TMPDIR/box-bin/setsid"
+  sed -i 's/setsid bash/bash/' "$CODE_DIR/trainer.sh"
+  one b
+  [[ $status -eq 0 && $stderr == *'left process'* ]]
+  nothing_alive
+}
