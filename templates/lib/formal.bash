@@ -1,0 +1,216 @@
+# lib/formal.bash: the records of a formal run, and what is judged from them (docs/contracts.md, section 7).
+# needs: exit log file record proc hash
+# reads: D B RUN_ID, and F_START F_SESSION F_NAME F_SOCKET F_PID F_TICKS F_DIGEST F_POWER of this start
+
+write_formal() { # <state> <why>
+  local REPLY host boot
+  this_host
+  host=$REPLY
+  this_boot_id
+  boot=$REPLY
+  record_open formal/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text state "$1"
+  record_text why "$2"
+  utc_now
+  record_text since "$REPLY"
+  record_text session "$F_SESSION"
+  record_text session_name "$F_NAME"
+  record_text socket "$F_SOCKET"
+  record_text host "$host"
+  record_text boot_id "$boot"
+  record_int pid "$F_PID" || return
+  record_int start_ticks "$F_TICKS" || return
+  record_text box_digest "$F_DIGEST"
+  record_bool power_off "$F_POWER" || return
+  record_close
+  replace_file "$D/formal.json" "$RECORD"
+}
+
+# The record's members into F_*, so that a rewrite keeps them.
+take_formal() {
+  F_START=${R_start_id-} F_SESSION=${R_session-} F_NAME=${R_session_name-} F_SOCKET=${R_socket-}
+  F_PID=${R_pid-} F_TICKS=${R_start_ticks-} F_DIGEST=${R_box_digest-} F_POWER=${R_power_off-} F_SINCE=${R_since-}
+}
+
+# Is FORMAL_SUCCESS there for this run and start, over the manifest that lies in B now?
+success_holds() { # <start id>    returns: 0, or 1 with the reason in REPLY
+  local start=$1 rc=0 said
+  read_record "$B/FORMAL_SUCCESS" formal_success/1 "$RUN_ID" || rc=$?
+  case $rc in
+    1) REPLY="there is no $B/FORMAL_SUCCESS" && return 1 ;;
+    2) REPLY="$B/FORMAL_SUCCESS is not a whole record of this run" && return 1 ;;
+  esac
+  [[ ${R_start_id-} == "$start" ]] || { REPLY="$B/FORMAL_SUCCESS is of another start (${R_start_id-})" && return 1; }
+  said=${R_manifest_sha256-}
+  hash_file "$B/PULL_MANIFEST.json" && [[ $REPLY == "$said" ]] || { REPLY="$B/FORMAL_SUCCESS was said over another PULL_MANIFEST.json" && return 1; }
+  REPLY=''
+}
+
+# What the formal run is in now, into FORMAL_STATE and FORMAL_WHY; leaves the record in R_* and F_*.
+judge_formal() {
+  local rc=0 REPLY host boot
+  FORMAL_STATE=unknown FORMAL_WHY=''
+  F_START='' F_SESSION='' F_NAME='' F_SOCKET='' F_PID='' F_TICKS='' F_DIGEST='' F_POWER=false F_SINCE=''
+  read_record "$D/formal.json" formal/1 "$RUN_ID" || rc=$?
+  case $rc in
+    1) FORMAL_STATE=none FORMAL_WHY="no formal run was started here" && return 0 ;;
+    2) FORMAL_WHY="$D/formal.json is not a whole record of this run" && return 0 ;;
+  esac
+  take_formal
+  FORMAL_WHY=${R_why-}
+  this_host
+  host=$REPLY
+  this_boot_id
+  boot=$REPLY
+  case ${R_state-} in
+    success)
+      FORMAL_STATE=success
+      success_holds "$F_START" || FORMAL_STATE=unknown FORMAL_WHY="the record says success, but ${REPLY-}"
+      ;;
+    failed | stopped) FORMAL_STATE=$R_state ;;
+    starting | running | aggregating)
+      if [[ ${R_host-} != "$host" ]]; then
+        FORMAL_WHY="it was $R_state on $R_host, and this is $host: look there"
+      elif [[ ${R_boot_id-} != "$boot" ]]; then
+        FORMAL_STATE=lost FORMAL_WHY="boot id changed while it was $R_state, no exit record: the box was restarted under it"
+      elif same_process "$F_PID" "$F_TICKS"; then
+        FORMAL_STATE=$R_state
+      else
+        # The last act may have been written while we looked.
+        FORMAL_STATE=lost FORMAL_WHY="its process is gone while it was $R_state, no exit record: killed, or ended at logout"
+        lost_after_all
+      fi
+      ;;
+    *) FORMAL_WHY="$D/formal.json says state '${R_state-}', which nobody writes" ;;
+  esac
+}
+
+# A run that died between its success record and its last state is a success: the proof is complete.
+lost_after_all() {
+  local REPLY rc=0
+  read_record "$D/formal.json" formal/1 "$RUN_ID" || rc=$?
+  ((rc == 0)) || return 0
+  case ${R_state-} in
+    failed | stopped | success) FORMAL_STATE=$R_state FORMAL_WHY=${R_why-} ;;
+  esac
+  if [[ $FORMAL_STATE != failed && $FORMAL_STATE != stopped ]] && success_holds "$F_START"; then
+    FORMAL_STATE=success FORMAL_WHY="its process ended right after it had written FORMAL_SUCCESS"
+  fi
+}
+
+# Take the next start number, which only one start can have; refuses while an earlier start is still at work.
+take_start() {
+  local REPLY dir=$D/starts n=0 file host boot pid ticks mine
+  mkdir -p -- "$dir" || refuse "$EX_NOROOM" "$dir" "the folder cannot be made" "look at the data tier: room, rights"
+  for file in "$dir"/[0-9][0-9][0-9]*; do
+    [[ -e $file ]] || continue
+    ((10#${file##*/} <= n)) || n=$((10#${file##*/}))
+  done
+  this_host
+  mine=$REPLY
+  this_boot_id
+  mine+=" $REPLY"
+  if ((n > 0)); then
+    printf -v file '%s/%03d' "$dir" "$n"
+    read -r host boot pid ticks <"$file" || :
+    if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
+      refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: $PROG status"
+    fi
+  fi
+  start_ticks $$
+  printf -v file '%s/%03d' "$dir" $((n + 1))
+  create_once "$file" "$mine $$ $REPLY"$'\n' ||
+    refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "$PROG status"
+}
+
+# What stands there from an earlier start, aside under its own id: nobody can take it for this start's.
+move_old_aside() {
+  local file to id
+  for file in "$B/FORMAL_SUCCESS" "$D/FORMAL_FAILURE.json"; do
+    [[ -e $file ]] || continue
+    id=''
+    if read_record "$file" formal_success/1 || read_record "$file" formal_failure/1; then id=${R_start_id-}; fi
+    to=$file.${id:-unreadable-before-$F_START}
+    if ! mv -f -- "$file" "$to" || [[ -e $file ]]; then
+      refuse "$EX_COPY" "mv $file $to" "the old record cannot be moved aside" "look at the tier: rights, room"
+    fi
+    log "moved aside: $to"
+    [[ $file == */FORMAL_FAILURE.json ]] || continue
+    for to in "" .sha256; do
+      [[ ! -e $D/formal.failed.tar.gz$to ]] || mv -f -- "$D/formal.failed.tar.gz$to" "$D/formal.failed.${id:-before-$F_START}.tar.gz$to"
+    done
+  done
+}
+
+# The bundle's manifest says that every cell of the roster is done. Sets M_EXPECTED M_DONE M_DIGEST.
+check_manifest() { # <cells in the roster>    returns: 0 or 65 with the reason in REPLY
+  local file=$B/PULL_MANIFEST.json body said
+  read_record "$file" pull_manifest/1 "$RUN_ID" || { REPLY="$file is not a whole manifest of this run" && return "$EX_INTEGRITY"; }
+  M_EXPECTED=${R_cells_expected-} M_DONE=${R_cells_done-} said=${R_self_sha256-}
+  body=$(sed -n '/^  "self_sha256": /q;p' "$file")
+  hash_text "$body"$'\n'
+  [[ $REPLY == "$said" ]] || { REPLY="$file does not match its own digest" && return "$EX_INTEGRITY"; }
+  [[ ${R_commit-} == "$RUN_COMMIT" ]] || { REPLY="$file is of commit ${R_commit-}, the run of $RUN_COMMIT" && return "$EX_INTEGRITY"; }
+  [[ $M_EXPECTED == "$1" && $M_DONE == "$1" ]] || { REPLY="$file has ${M_DONE:-?} of ${M_EXPECTED:-?} cells done, the roster has $1" && return "$EX_INTEGRITY"; }
+  hash_file "$file" || { REPLY="$file cannot be read" && return "$EX_INTEGRITY"; }
+  M_DIGEST=$REPLY
+}
+
+write_success() { # returns: 0 written and read back
+  local REPLY
+  record_open formal_success/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text commit "$RUN_COMMIT"
+  record_int cells_expected "$M_EXPECTED" || return
+  record_int cells_done "$M_DONE" || return
+  record_text manifest_sha256 "$M_DIGEST"
+  record_bool power_off "$F_POWER" || return
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "$B/FORMAL_SUCCESS" "$RECORD" || return
+  success_holds "$F_START" || { log "$REPLY" && return "$EX_INTEGRITY"; }
+}
+
+write_failure() { # <stage> <command> <exit> <remedy>
+  local REPLY
+  record_open formal_failure/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text stage "$1"
+  record_text command "$2"
+  record_int exit "$3" || return
+  record_text log "$D/formal.log"
+  record_text remedy "$4"
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "$D/FORMAL_FAILURE.json" "$RECORD"
+}
+
+# Logs and states of a failed run in one file of bounded size, with its digest: what is needed to say why.
+pack_failure() { # writes: D/formal.failed.tar.gz and .sha256
+  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size
+  mkdir -p -- "$stage/logs" "$stage/state" || return
+  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json; do
+    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/$file" || :
+  done
+  for file in "$D/formal.log" "$D"/state/*.json "$D"/logs/*/attempt-*.log; do
+    [[ -f $file ]] || continue
+    ((left > 0)) || break
+    REPLY=$stage/${file#"$D"/}
+    mkdir -p -- "${REPLY%/*}" && tail -c "$one" -- "$file" >"$REPLY" || :
+    size=$(wc -c <"$REPLY") || size=$one
+    left=$((left - size))
+  done
+  if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
+    hash_file "$D/formal.failed.tar.gz"; then
+    replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)"
+  else
+    log "the evidence could not be packed; it lies in $D as it is"
+  fi
+  rm -rf -- "${stage:?}" "$D/.formal.failed.$$.tmp"
+}

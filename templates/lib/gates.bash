@@ -1,0 +1,140 @@
+# lib/gates.bash: what must hold before evidence is started; the first gate that does not hold ends it.
+# needs: exit log path record hash room run queue git
+
+# Setup, code, smoke, data, room: in this order, for a later gate means nothing on a broken base.
+all_gates() { # <start: true or false>
+  gate_setup
+  gate_code "$1"
+  gate_smoke
+  gate_data
+  gate_queue
+  gate_room
+}
+
+gate_setup() {
+  local name
+  for name in run_queue.sh aggregate_to_fs.sh; do
+    [[ -f $SELF_DIR/$name ]] || refuse "$EX_MISSING" "$SELF_DIR/$name" "it is not beside $PROG" "copy the whole folder box/ again"
+  done
+  [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
+  command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
+  box_digest "$SELF_DIR" || refuse "$EX_MISSING" "$SELF_DIR" "its files cannot be read" "copy the whole folder box/ again"
+  BOX_DIGEST=$REPLY
+}
+
+gate_code() { # <start: true or false>
+  local commit='' path protected=("$D" "$B" "$S")
+  for path in ${DATA_PATHS[@]+"${DATA_PATHS[@]}"}; do protected+=("$CODE_DIR/$path"); done
+  if find_run; then
+    commit=$R_commit
+    if [[ $R_formal != true ]]; then
+      refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "begin anew with RUN=$JOB.2"
+    fi
+  fi
+  git_gate "$BRANCH" "$commit" "$1" "$([[ $1 == true ]] && printf '%s' "$STASH" || printf false)" "${protected[@]}"
+  if [[ -n $commit && $commit != "$GIT_HEAD" ]]; then
+    refuse "$EX_GATE" "run $R_run_id" "it is of commit $commit, and $GIT_TOP is at $GIT_HEAD" "check out $commit there, or begin anew with RUN=$JOB.2"
+  fi
+  CODE_COMMIT=$GIT_HEAD CODE_BRANCH=$GIT_BRANCH
+}
+
+# The smoke of this box, of this commit and these scripts: passed with proof, or waived by somebody for a reason.
+gate_smoke() {
+  local rc=0 file=$D/smoke.json again="bash $SELF_DIR/smoke.sh"
+  read_record "$file" smoke/1 || rc=$?
+  ((rc != 1)) || refuse "$EX_GATE" "smoke" "there is no $file" "$again; or a waiver in writing: smoke.sh --waive WHO=WHY"
+  ((rc == 0)) || refuse "$EX_GATE" "smoke" "$file is not a whole record" "$again"
+  [[ ${R_where-} == box ]] || refuse "$EX_GATE" "smoke" "$file is of '${R_where-}', not of this box" "$again"
+  [[ ${R_commit-} == "$GIT_HEAD" ]] || refuse "$EX_GATE" "smoke" "$file is of commit ${R_commit:-none}, the code is at $GIT_HEAD" "$again"
+  [[ ${R_box_digest-} == "$BOX_DIGEST" ]] || refuse "$EX_GATE" "smoke" "$file is of other scripts than those in $SELF_DIR" "$again"
+  case ${R_result-} in
+    passed)
+      [[ ${R_exit-} == 0 && ${R_artifact_sha256-} =~ ^[0-9a-f]{64}$ ]] ||
+        refuse "$EX_GATE" "smoke" "$file says passed without an artifact" "$again"
+      SMOKE_SAID="passed, ${R_seconds_s:-?} s, checkpoint ${R_ckpt_bytes:-?} bytes, saved in ${R_save_s:-?} s"
+      ;;
+    waived)
+      [[ -n ${R_who-} && -n ${R_why-} ]] || refuse "$EX_GATE" "smoke" "$file is a waiver without who and why" "smoke.sh --waive WHO=WHY"
+      SMOKE_SAID="WAIVED by $R_who at ${R_ended-}: $R_why"
+      ;;
+    *) refuse "$EX_GATE" "smoke" "$file says '${R_result-}': ${R_why-}" "mend it, then $again" ;;
+  esac
+}
+
+# Files, bytes and empty files of a data path, following links. DATA_N DATA_BYTES DATA_EMPTY.
+count_data() { # <path>
+  local said
+  DATA_N='' DATA_BYTES='' DATA_EMPTY=''
+  # One line a file, whatever its name holds.
+  said=$(find -L "$1" -type f -exec sh -c 'for f; do [ -s "$f" ] && echo 1 || echo 0; done' sh {} + 2>/dev/null |
+    awk '{n++; if ($1 == 0) e++} END {printf "%d %d", n, e}') || return 1
+  DATA_N=${said% *} DATA_EMPTY=${said#* }
+  said=$(du -skL -- "$1" 2>/dev/null) || return 1
+  DATA_BYTES=$((${said%%[[:space:]]*} * 1024))
+}
+
+gate_data() {
+  local i path want
+  DATA_SAID=()
+  for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
+    path=$CODE_DIR/${DATA_PATHS[i]} want=${DATA_FILES[i]}
+    [[ ${DATA_PATHS[i]} != /* ]] || path=${DATA_PATHS[i]}
+    [[ -e $path ]] || refuse "$EX_GATE" "data $path" "it is not there" "push.sh --data, or link it there"
+    count_data "$path" || refuse "$EX_GATE" "data $path" "it cannot be read whole" "look at its rights and its mount"
+    [[ $DATA_N == "$want" ]] || refuse "$EX_GATE" "data $path" "it holds $DATA_N files, the job expects $want" "push.sh --data again, or correct 'files' in the job"
+    ((DATA_EMPTY < DATA_N)) || refuse "$EX_GATE" "data $path" "all of its $DATA_N files are empty" "push.sh --data again"
+    human "$DATA_BYTES"
+    DATA_SAID+=("$path: $DATA_N files as expected, $REPLY on disk, $DATA_EMPTY empty")
+  done
+}
+
+# The cells of this start, and how many of them are still to be done.
+gate_queue() {
+  local file name i of=1 mine=0
+  file=${QUEUE_FILE:-$SELF_DIR/queue.tsv}
+  read_queue "$file"
+  [[ -z $SHARD ]] || { of=${SHARD#*/} mine=$((${SHARD%/*} - 1)); }
+  CELL_NAMES=() CELLS_DONE=0
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    ((i % of == mine)) || continue
+    name=${QUEUE_NAMES[i]}
+    CELL_NAMES+=("$name")
+    [[ ! -e $B/records/$name.json ]] || CELLS_DONE=$((CELLS_DONE + 1))
+  done
+  ((${#CELL_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $SHARD" "it owns no cell of $file" "give fewer shards"
+  CELLS_LEFT=$((${#CELL_NAMES[@]} - CELLS_DONE))
+}
+
+# Room for the cells that are left, with a tenth more, on each tier; once for both where they share a disk.
+gate_room() {
+  local REPLY bytes files both=1
+  bytes=$((NEED_DISK_BYTES * CELLS_LEFT * 11 / 10)) files=$((NEED_FILES * CELLS_LEFT))
+  ROOM_SAID=()
+  if [[ $B != "$D" ]]; then
+    if same_disk "$D" "$B"; then both=2; else gate_tier "$B" "$bytes" "$files" "$DURABLE_CAP_BYTES" "$DURABLE_CAP_INODES"; fi
+  fi
+  gate_tier "$D" $((bytes * both)) $((files * both)) "$DATA_CAP_BYTES" "$DATA_CAP_INODES"
+}
+same_disk() { # <path> <path>
+  local one two
+  existing_parent "$1"
+  one=$(stat -c %d -- "$REPLY" 2>/dev/null) || return 0
+  existing_parent "$2"
+  two=$(stat -c %d -- "$REPLY" 2>/dev/null) || return 0
+  [[ $one == "$two" ]]
+}
+gate_tier() { # <path> <bytes> <files> <cap bytes> <cap inodes>
+  local have inodes need REPLY
+  human "$2"
+  need=$REPLY
+  [[ -z $4 || $2 -le $4 ]] || refuse "$EX_NOROOM" "$1" "the cells need $need, and the tier's cap is $4 bytes" "take a larger tier, or fewer cells"
+  [[ -z $5 || $3 -le $5 ]] || refuse "$EX_NOROOM" "$1" "the cells need $3 files, and the tier's cap is $5" "pack the output into fewer files"
+  free_bytes "$1" || :
+  have=$REPLY
+  free_inodes "$1" || :
+  inodes=$REPLY
+  [[ -z $have || $have -ge $2 ]] || refuse "$EX_NOROOM" "df $1" "$have bytes are free, the cells that are left need $2" "free room there, or set needs.disk_gb in the job to what the smoke measured"
+  [[ -z $inodes || $inodes -ge $3 ]] || refuse "$EX_NOROOM" "df -i $1" "$inodes inodes are free, the cells that are left need $3" "remove small files there, or set needs.files in the job"
+  human "$have"
+  ROOM_SAID+=("$1: needs $need in $3 files, free $REPLY and ${inodes:-an unknown number of} inodes")
+}

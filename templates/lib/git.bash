@@ -1,0 +1,217 @@
+# lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
+# needs: exit log path
+
+git_here() { # <git's words...>    in the work tree GIT_TOP, with no prompt, no hook and no pager
+  GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
+    git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+}
+git_refuse() { # <what> <why> <what to do>
+  refuse "$EX_GATE" "$1" "$2" "$3"
+}
+
+# Git and a work tree with a commit. The reasons are told apart: each has another remedy. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
+git_open() { # reads: CODE_DIR
+  local said
+  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
+  command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
+  [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
+  GIT_TOP=$CODE_DIR
+  if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
+    case $said in
+      *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
+      *'not a git repository'*) git_refuse "git -C $CODE_DIR" "it is not a git repository" "clone the code there, or set CODE_DIR to its work tree" ;;
+      *) git_refuse "git -C $CODE_DIR rev-parse" "${said//[[:cntrl:]]/ }" "make git work there first" ;;
+    esac
+  fi
+  GIT_TOP=$said
+  GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
+  [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
+  # A folder that some repository around it ignores is clean there, and recorded nowhere.
+  said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
+  [[ -n $said ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+}
+
+# Prefixes under GIT_TOP that hold the run's own output: what the run itself makes is no dirt. Sets GIT_EXEMPT.
+git_exempt() { # <folder...>
+  local dir top real code
+  GIT_EXEMPT=()
+  top=$(cd -P -- "$GIT_TOP" && pwd -P) || return
+  code=$(cd -P -- "$CODE_DIR" && pwd -P) || return
+  for dir in "$@"; do
+    real=$(cd -P -- "$dir" 2>/dev/null && pwd -P) || continue
+    # A run folder that holds the code exempts nothing: the code is what we look at.
+    [[ $real/ == "$top"/?* && $code/ != "$real"/* ]] || continue
+    GIT_EXEMPT+=("${real#"$top"/}/")
+  done
+}
+git_is_exempt() { # <path of an untracked file>
+  local prefix
+  # Python loads nothing from __pycache__ that its source does not vouch for.
+  [[ /$1 != */__pycache__/* ]] || return 0
+  for prefix in ${GIT_EXEMPT[@]+"${GIT_EXEMPT[@]}"}; do
+    [[ $1 != "$prefix"* ]] || return 0
+  done
+  return 1
+}
+
+# Modes count, whatever the repository's setting says, where the file system can hold them.
+git_modes() { # prints true or false
+  local probe
+  probe=$(mktemp "$(git_here rev-parse --absolute-git-dir)/mode.XXXXXX" 2>/dev/null) || { echo true && return 0; }
+  chmod 600 "$probe"
+  if [[ -x $probe ]]; then echo false; else
+    chmod 700 "$probe"
+    if [[ -x $probe ]]; then echo true; else echo false; fi
+  fi
+  rm -f -- "$probe"
+}
+
+# All that differs from the commit: GIT_DIRTY (state and path) and GIT_UNTRACKED (paths). Names may hold anything.
+git_look() { # returns: 0 looked, 1 git failed
+  local entry='' ended=0 modes
+  GIT_DIRTY=() GIT_UNTRACKED=()
+  modes=$(git_modes)
+  while IFS= read -r -d '' entry; do
+    case $entry in
+      '== end') ended=1 ;;
+      '?? '*) git_is_exempt "${entry:3}" || GIT_UNTRACKED+=("${entry:3}") ;;
+      [RC]*)
+        GIT_DIRTY+=("$entry")
+        IFS= read -r -d '' entry || break
+        ;;
+      *) GIT_DIRTY+=("$entry") ;;
+    esac
+  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c status.renames=false status --porcelain=v1 -z \
+    --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\0')
+  # Files that a person told git not to look at are hidden edits waiting to happen.
+  while IFS= read -r -d '' entry; do
+    [[ $entry != [a-z]\ * ]] || GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}")
+  done < <(git_here ls-files -v -z 2>/dev/null)
+  ((ended))
+}
+
+# Lines for people: the first 20, control characters made visible.
+git_list() { # prints
+  local entry n=0 total=$((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]}))
+  for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"} ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]/#/?? }"}; do
+    ((n++ < 20)) || break
+    printf '  %s\n' "${entry//[[:cntrl:]]/?}"
+  done
+  ((total <= 20)) || printf '  … and %d more\n' $((total - 20))
+}
+
+# Would a stash take declared data or a run's folder? Says what into REPLY.
+git_stash_takes() { # <protected folder...>    returns: 0 it would
+  local path dir real top
+  REPLY=''
+  top=$(cd -P -- "$GIT_TOP" && pwd -P) || return 0
+  for path in ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]}"}; do
+    for dir in "$@"; do
+      real=$(cd -P -- "$dir" 2>/dev/null && pwd -P) || real=$dir
+      [[ $top/$path != "$real"/* && $top/$path != "$real" ]] || { REPLY=$path && return 0; }
+    done
+  done
+  # The exempt files (this run's own output) would be swept along.
+  ((${#GIT_EXEMPT[@]} == 0)) || REPLY="${GIT_EXEMPT[0]} (this run's own output)"
+  [[ -n $REPLY ]]
+}
+
+# Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
+git_stash() { # <protected folder...>
+  local REPLY name entry
+  for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"}; do
+    case $entry in
+      hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged FILE, then commit it" ;;
+      UU* | AA* | DD* | AU* | UA* | DU* | UD*) git_refuse "git stash in $GIT_TOP" "a merge is unfinished: $entry" "finish or abort the merge" ;;
+    esac
+  done
+  if git_stash_takes "$@"; then
+    git_refuse "git stash in $GIT_TOP" "it would take data or output away: $REPLY" "add it to .gitignore, or commit the other files by hand"
+  fi
+  utc_now
+  name="before formal run $REPLY"
+  git_here stash push --include-untracked -q -m "$name" ||
+    git_refuse "git stash in $GIT_TOP" "git could not stash" "commit the files by hand"
+  log "uncommitted work is in the stash '$name'; bring it back with: git -C $GIT_TOP stash pop"
+}
+
+git_clean() { # <stash: true or false> <protected folder...>
+  local REPLY stash=$1 remedy
+  shift
+  git_look || git_refuse "git status in $GIT_TOP" "git failed" "run it by hand and see"
+  ((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]} > 0)) || return 0
+  if [[ $stash == true ]]; then
+    git_stash "$@"
+    git_look || git_refuse "git status in $GIT_TOP" "git failed" "run it by hand and see"
+    ((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]} > 0)) || return 0
+  fi
+  git_list >&2
+  remedy="commit and push them, or put them aside with: start --stash"
+  if git_stash_takes "$@"; then remedy="commit them, or name them in .gitignore; a stash would take $REPLY"; fi
+  git_refuse "git status in $GIT_TOP" "$((${#GIT_DIRTY[@]})) changed and ${#GIT_UNTRACKED[@]} untracked files (listed above) are in no commit" "$remedy"
+}
+
+# Each submodule is there and at the commit that the parent names (status has said so); its commit goes into the log.
+git_submodules() {
+  local line
+  [[ -f $GIT_TOP/.gitmodules ]] || return 0
+  while IFS= read -r line; do
+    case $line in
+      -*) git_refuse "git submodule in $GIT_TOP" "not initialised: ${line#-}" "git -C $GIT_TOP submodule update --init --recursive" ;;
+      +* | U*) git_refuse "git submodule in $GIT_TOP" "not at the recorded commit: ${line#?}" "git -C $GIT_TOP submodule update, or commit the new one" ;;
+      '') ;;
+      *) log "submodule ${line# }" ;;
+    esac
+  done < <(git_here submodule status --recursive 2>&1)
+}
+
+# The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
+# it was pushed when the run began, and the network may be gone now.
+git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
+  local branch=$1 there said
+  if [[ -n $2 && $2 == "$GIT_HEAD" ]]; then return 0; fi
+  [[ $GIT_BRANCH == "$branch" ]] ||
+    git_refuse "the branch of $GIT_TOP" "it is '${GIT_BRANCH:-no branch}', the job says '$branch'" "git -C $GIT_TOP switch $branch"
+  [[ -n $(git_here config --get remote.origin.url) ]] ||
+    git_refuse "git push" "$GIT_TOP has no remote 'origin', so the commit is nowhere else" "git -C $GIT_TOP remote add origin URL, then push"
+  if [[ $3 == true ]]; then
+    said=$(git_bounded pull -q --ff-only origin "$branch" 2>&1) ||
+      git_refuse "git -C $GIT_TOP pull --ff-only origin $branch" "it failed: ${said//[[:cntrl:]]/ }" "bring $branch in line with origin by hand; nothing was changed"
+    there=$(git_here rev-parse -q --verify FETCH_HEAD) || there=''
+  else
+    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) ||
+      git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
+    there=${there%%[[:space:]]*}
+  fi
+  said=$GIT_HEAD
+  GIT_HEAD=$(git_here rev-parse --verify -q HEAD) || GIT_HEAD=none
+  [[ $said == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $said to $GIT_HEAD"
+  [[ $there == "$GIT_HEAD" ]] ||
+    git_refuse "HEAD of $GIT_TOP" "$GIT_HEAD is not what origin has on $branch (${there:-nothing})" "git -C $GIT_TOP push origin $branch"
+}
+
+git_bounded() { # <git's words...>    a dead network must not hang the gate
+  if command -v timeout >/dev/null 2>&1; then
+    GIT_TERMINAL_PROMPT=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
+      timeout 180 git -C "$GIT_TOP" -c core.hooksPath=/dev/null --no-pager "$@" </dev/null
+  else
+    git_here "$@" </dev/null
+  fi
+}
+
+# The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
+git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder...>
+  local branch=$1 commit=$2 pull=$3 stash=$4 before
+  shift 4
+  git_open
+  git_exempt "$D" "$B" "$S"
+  git_clean "$stash" "$@"
+  git_submodules
+  before=$GIT_HEAD
+  git_pushed "$branch" "$commit" "$pull"
+  if [[ $before != "$GIT_HEAD" ]]; then
+    git_clean false "$@"
+    git_submodules
+  fi
+}

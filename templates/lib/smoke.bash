@@ -1,0 +1,215 @@
+# lib/smoke.bash: one short trial of the job's smoke command, on the box and on the laptop (bash 3.2, BSD userland too).
+# needs: exit log path file record hash git
+# reads: SMOKE_WHERE (box or laptop) SMOKE_RECORD (its file) SMOKE_ROOT (where scratch folders go) SMOKE_BOX_DIGEST
+#        CODE_DIR PY SMOKE_COMMAND SMOKE_ARTIFACT SMOKE_TIMEOUT_S SAVE_S NEED_DISK_BYTES, and the function
+#        smoke_env: exports a cell's environment for CELL_DIR CELL_ATTEMPT CELL_RESUME
+
+# The commit that this trial speaks of: none where the tree holds anything else than a commit. Sets SMOKE_COMMIT.
+smoke_commit() { # <folders of our own output...>
+  SMOKE_COMMIT=none SMOKE_DIRT='there is no git work tree, or no git'
+  command -v git >/dev/null 2>&1 && git -C "$CODE_DIR" rev-parse --verify -q HEAD >/dev/null 2>&1 || return 0
+  git_open
+  git_exempt "$@"
+  git_look || { SMOKE_DIRT="git status failed" && return 0; }
+  if ((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]} > 0)); then
+    SMOKE_DIRT="files in $GIT_TOP are in no commit"
+    git_list >&2
+    return 0
+  fi
+  SMOKE_COMMIT=$GIT_HEAD SMOKE_DIRT=''
+}
+
+# A scratch folder of our own: what a smoke makes never lies among results.
+smoke_scratch() { # sets SMOKE_WORK
+  if ! mkdir -p -- "$SMOKE_ROOT" || ! SMOKE_WORK=$(mktemp -d "$SMOKE_ROOT/smoke.XXXXXX"); then
+    refuse "$EX_NOROOM" "a scratch folder in $SMOKE_ROOT" "it cannot be made" "look at its room and rights, or set SCRATCH"
+  fi
+  SMOKE_PIDS=''
+  trap 'smoke_clean $?' EXIT
+  trap 'exit 143' TERM
+  trap 'exit 130' INT
+  mkdir -p -- "$SMOKE_WORK/cell" "$SMOKE_WORK/tmp" "$SMOKE_WORK/t/0" "$SMOKE_WORK/cache"
+}
+smoke_clean() { # <status>
+  local pid
+  trap - EXIT
+  for pid in $SMOKE_PIDS; do kill -KILL -- "-$pid" 2>/dev/null || :; done
+  rm -rf -- "${SMOKE_WORK:?}"
+  exit "$1"
+}
+
+# Start one attempt in a process group of its own. Sets SMOKE_PID.
+smoke_launch() { # <attempt> <resume 0 or 1> <log>
+  CELL_DIR=$SMOKE_WORK/cell CELL_ATTEMPT=$1 CELL_RESUME=$2
+  set -m
+  (
+    cd -- "$CODE_DIR" || exit
+    smoke_env || exit
+    # A trial reports nothing to a tracker.
+    export WANDB_MODE=disabled WANDB_SILENT=true COMET_MODE=disabled CLEARML_OFFLINE_MODE=1 NEPTUNE_MODE=offline SWANLAB_MODE=disabled
+    export MLFLOW_TRACKING_URI=$SMOKE_WORK/tmp/mlruns
+    exec bash -c "$SMOKE_COMMAND"
+  ) </dev/null >"$3" 2>&1 &
+  SMOKE_PID=$!
+  set +m
+  SMOKE_PIDS="$SMOKE_PIDS $SMOKE_PID"
+}
+
+# Wait for the attempt within the limit; the whole group ends with it. Sets SMOKE_EXIT and SMOKE_LATE.
+smoke_wait() {
+  local dog rc=0
+  SMOKE_LATE=0
+  set -m
+  (
+    sleep "$SMOKE_TIMEOUT_S"
+    : >"$SMOKE_WORK/late"
+    kill -TERM -- "-$SMOKE_PID"
+    sleep 10
+    kill -KILL -- "-$SMOKE_PID"
+  ) </dev/null >/dev/null 2>&1 &
+  dog=$!
+  set +m
+  SMOKE_PIDS="$SMOKE_PIDS $dog"
+  { wait "$SMOKE_PID" || rc=$?; } 2>/dev/null
+  { kill -KILL -- "-$dog" && wait "$dog"; } >/dev/null 2>&1 || :
+  kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
+  SMOKE_PIDS=''
+  [[ ! -e $SMOKE_WORK/late ]] || SMOKE_LATE=1
+  SMOKE_EXIT=$rc
+}
+
+# Digest and size of the artifact, a file or a folder of files. Sets SMOKE_SHA and SMOKE_BYTES.
+smoke_digest() { # <path>
+  local file list='' size REPLY
+  SMOKE_SHA='' SMOKE_BYTES=0
+  if [[ -f $1 ]]; then
+    hash_file "$1" || return
+    SMOKE_SHA=$REPLY
+    SMOKE_BYTES=$(($(wc -c <"$1")))
+    return 0
+  fi
+  while IFS= read -r file; do
+    hash_file "$file" || return
+    list+="$REPLY  ${file#"$1"/}"$'\n'
+    size=$(wc -c <"$file") || return
+    SMOKE_BYTES=$((SMOKE_BYTES + size))
+  done < <(find "$1" -type f | LC_ALL=C sort)
+  [[ -n $list ]] || return 1
+  hash_text "$list" && SMOKE_SHA=$REPLY
+}
+
+# Was it a real trial? Exit 0 in time, no traceback, and a fresh artifact. Sets SMOKE_RESULT and SMOKE_WHY.
+smoke_judge() { # <log>
+  local artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
+  SMOKE_RESULT=failed SMOKE_SHA='' SMOKE_BYTES=''
+  : >"$SMOKE_WORK/end"
+  if ((SMOKE_LATE)); then
+    SMOKE_WHY="it was not done in $SMOKE_TIMEOUT_S s"
+  elif ((SMOKE_EXIT != 0)); then
+    SMOKE_WHY="it ended with status $SMOKE_EXIT"
+  elif grep -q '^Traceback (most recent call last)' "$1"; then
+    SMOKE_WHY="it ended with 0, but its log holds a traceback"
+  elif [[ -L $artifact || ! -e $artifact ]]; then
+    SMOKE_WHY="it left no $SMOKE_ARTIFACT in CELL_DIR"
+  elif [[ $artifact -ot $SMOKE_WORK/start || $artifact -nt $SMOKE_WORK/end ]]; then
+    SMOKE_WHY="$SMOKE_ARTIFACT was not written by this trial: its time lies outside of it"
+  elif ! smoke_digest "$artifact" || ((SMOKE_BYTES == 0)); then
+    SMOKE_WHY="$SMOKE_ARTIFACT is empty or cannot be read"
+    SMOKE_SHA='' SMOKE_BYTES=''
+  else
+    SMOKE_RESULT=passed SMOKE_WHY=$SMOKE_DIRT
+  fi
+}
+
+# How long one checkpoint of this size takes on the disk where cells write theirs, rounded up. Sets SMOKE_SAVE_S.
+smoke_time_save() {
+  local begin=$SECONDS to=${SMOKE_RECORD%/*}/.smoke.$$.tmp
+  SMOKE_SAVE_S=''
+  if cp -R -- "$SMOKE_WORK/cell/$SMOKE_ARTIFACT" "$to" 2>/dev/null && flush "$to"; then SMOKE_SAVE_S=$((SECONDS - begin + 1)); fi
+  rm -rf -- "$to"
+  [[ -z $SMOKE_SAVE_S || $SMOKE_SAVE_S -le $SAVE_S ]] ||
+    log "warning: one checkpoint took $SMOKE_SAVE_S s to save, the job says save_s: $SAVE_S"
+  ((SMOKE_BYTES <= NEED_DISK_BYTES)) ||
+    log "warning: one checkpoint has $SMOKE_BYTES bytes, the job's needs.disk_gb is $NEED_DISK_BYTES bytes for a whole cell"
+}
+
+smoke_write() { # <result> <exit> <seconds> <artifact digest> <save_s> <bytes> <who> <why>
+  local REPLY
+  record_open smoke/1
+  record_text where "$SMOKE_WHERE"
+  record_text result "$1"
+  record_text commit "$SMOKE_COMMIT"
+  record_text box_digest "$SMOKE_BOX_DIGEST"
+  record_int exit "$2" || return
+  record_int seconds_s "$3" || return
+  record_text artifact_sha256 "$4"
+  record_int save_s "$5" || return
+  record_int ckpt_bytes "$6" || return
+  record_text who "$7"
+  record_text why "$8"
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "$SMOKE_RECORD" "$RECORD"
+}
+
+smoke_waive() { # <WHO=WHY>
+  local who=${1%%=*} why=${1#*=}
+  [[ $1 == *=* && $who == *[![:space:]]* && $why == *[![:space:]]* ]] ||
+    refuse "$EX_USAGE" "--waive $1" "a waiver names who waives and why" "--waive 'WHO=WHY'"
+  smoke_write waived '' '' '' '' '' "$who" "$why" || return
+  log "smoke WAIVED by $who: $why"
+}
+
+smoke_trial() { # returns: 0 passed, 1 failed
+  local log=$SMOKE_WORK/log begin=$SECONDS
+  : >"$SMOKE_WORK/start"
+  log "smoke: in $CODE_DIR, at most $SMOKE_TIMEOUT_S s: $SMOKE_COMMAND"
+  smoke_launch 1 0 "$log"
+  smoke_wait
+  SMOKE_SECONDS=$((SECONDS - begin)) SMOKE_SAVE_S=''
+  smoke_judge "$log"
+  [[ $SMOKE_RESULT != passed ]] || smoke_time_save
+  smoke_report "$log"
+}
+
+smoke_report() { # <log>
+  tail -n 20 -- "$1" >&2
+  smoke_write "$SMOKE_RESULT" "$SMOKE_EXIT" "$SMOKE_SECONDS" "$SMOKE_SHA" "$SMOKE_SAVE_S" "$SMOKE_BYTES" '' "$SMOKE_WHY" ||
+    refuse "$EX_COPY" "$SMOKE_RECORD" "it cannot be written" "look at its disk: room, rights"
+  if [[ $SMOKE_RESULT != passed ]]; then
+    printf '%s: smoke failed: %s; the end of its log stands above; mend it and run this again (%s)\n' "$PROG" "$SMOKE_WHY" "$SMOKE_RECORD" >&2
+    return "$EX_FAIL"
+  fi
+  [[ -z $SMOKE_WHY ]] || log "warning: this smoke speaks of no commit: $SMOKE_WHY; a formal run will ask for another one"
+  claim passed "smoke on the $SMOKE_WHERE, $SMOKE_SECONDS s, checkpoint of $SMOKE_BYTES bytes" "$SMOKE_RECORD"
+}
+
+# The command line of both scripts. Sets SMOKE_RESUME and SMOKE_WAIVER.
+smoke_flags() { # <arguments...>
+  SMOKE_RESUME=0 SMOKE_WAIVER=''
+  while (($#)); do
+    case $1 in
+      --resume) SMOKE_RESUME=1 ;;
+      --waive)
+        (($# > 1)) && [[ -n $2 ]] || return "$EX_USAGE"
+        SMOKE_WAIVER=$2
+        shift
+        ;;
+      *) return "$EX_USAGE" ;;
+    esac
+    shift
+  done
+}
+
+# Everything behind the places: waiver, trial or resume drill.
+smoke_go() { # <folders of our own output...>
+  smoke_commit "$@"
+  if [[ -n $SMOKE_WAIVER ]]; then
+    smoke_waive "$SMOKE_WAIVER"
+    return
+  fi
+  [[ $SMOKE_COMMAND == *[![:space:]]* ]] || refuse "$EX_CONFIG" "smoke" "the job's smoke command is empty" "write one in the job and compile again"
+  smoke_scratch
+  if ((SMOKE_RESUME)); then smoke_drill; else smoke_trial; fi
+}
