@@ -490,6 +490,19 @@ as_cluster() {
   refused 77 'does not answer'
 }
 
+@test "teardown: where nothing leads to the box the same gate holds, commands are only printed, and it says that nobody looked" {
+  local notebook
+  compile_job kaggle jobs/demo.yaml
+  TD=$OUT/local/teardown.sh
+  notebook=$HOME/gpu-runs/kaggle.demo
+  mv "$L" "$notebook" && rm "$notebook/box.json"
+  run --separate-stderr "$TD" finish --run --approve "${OK/terminate/finish}" </dev/null
+  [[ $status -eq 69 && $output == *'step:'* && $stderr == *'nobody looked at the box'* && $output != *': gone'* ]] || fail_with 'wrong'
+  printf 'x' >>"$notebook/final_ckpts/a/metrics.json"
+  run --separate-stderr "$TD" finish --run --approve "${OK/terminate/finish}" </dev/null
+  refused 77 'not in order'
+}
+
 # One shell line each, run in L.
 spoils() {
   local file n
