@@ -14,6 +14,7 @@ cells_setup() {
 
 # Whatever a test started is gone after it: by the mark of its cells, and by the folder in its command line.
 cells_teardown() {
+  PATH=$REAL_PATH
   local file pid
   for file in $(grep -lsF "$BATS_TEST_TMPDIR" /proc/[0-9]*/environ 2>/dev/null); do
     pid=${file#/proc/} && pid=${pid%/environ}
