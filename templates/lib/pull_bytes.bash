@@ -150,13 +150,30 @@ after_try() { # <what> <status of the transfer>    reads and sets fetch's idle a
     wrong=$((wrong + 1))
     log "${P_PATHS[${WRONG[0]}]} came, but is not what the manifest says: fetched anew from its beginning"
     # The second time is no accident of the transfer.
-    ((wrong < 2)) || [[ $METHOD == rsync ]] || give_up "$EX_INTEGRITY" "${P_PATHS[${WRONG[0]}]}" "it came twice and is not what the manifest says: the bundle was changed after aggregation, or the line garbles"
+    ((wrong < 2)) || [[ $METHOD == rsync ]] || name_the_hop "${WRONG[0]}"
     ((wrong < 2)) || METHOD=stream
   fi
   if ((GOT <= LAST_GOT)); then idle=$((idle + 1)); else idle=0; fi
   LAST_GOT=$GOT
   ((idle < 3)) || give_up "$EX_MISSING" "$what" "three tries brought nothing new"
   log "$what: ${#LEFT[@]} files are still to come (status $2)"
+}
+# A file came twice and is wrong: where was it changed? The box reads its own copy once more.
+name_the_hop() { # <index>    refuses 65
+  local REPLY ONE=${P_PATHS[$1]} why
+  if on_box "$L/.partial/hop" 0 digest_there -- PROG RUN DATA_DIR DURABLE_DIR ONE -- box_places require_path expand_path; then
+    REPLY=$(<"$L/.partial/hop")
+    why="the durable tier has it with digest ${REPLY:0:12}, not ${P_SUMS[$1]:0:12}: it was changed there after aggregation; run aggregate_to_fs.sh --rehash there"
+    [[ $REPLY != "${P_SUMS[$1]}" ]] || why="the durable tier has it right: the line or this disk changes it on the way"
+  else
+    why="it came twice and is not what the manifest says, and the box cannot be asked"
+  fi
+  give_up "$EX_INTEGRITY" "$ONE" "$why"
+}
+digest_there() { # runs on the box
+  local text
+  box_places
+  text=$(sha256sum <"$B/$ONE") && printf '%s\n' "${text%% *}"
 }
 retry_pause() { # <try>
   sleep $((RETRY_S * ($1 - 1))) || :

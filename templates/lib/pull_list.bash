@@ -102,7 +102,10 @@ have_file() { # <path> <sha256>
   case $'\n'$VERIFIED in
     *$'\n'"$2 $stamp $1"$'\n'*) return 0 ;;
   esac
-  hash_file "$L/$1" && [[ $REPLY == "$2" ]] || return 1
+  if ! hash_file "$L/$1" || [[ $REPLY != "$2" ]]; then
+    log "$L/$1 is here, but not what the manifest says (changed there, or damaged here): fetched anew"
+    return 1
+  fi
   remember "$1" "$2" "$stamp"
 }
 remember() { # <path> <sha256> <stamp>

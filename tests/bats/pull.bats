@@ -155,8 +155,25 @@ SHIM
   rm -rf "$LOCAL_DIR"
   printf X | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=77 conv=notrunc status=none
   run --separate-stderr over_ssh
-  refused 65 'final_ckpts/a/best.pth'
+  refused 65 'final_ckpts/a/best.pth' 'the durable tier has it with digest'
   [[ ! -e $LOCAL_DIR/generic-ssh.r1/PULL_MANIFEST.json && ! -e $LOCAL_DIR/generic-ssh.r1/final_ckpts/a/best.pth ]]
+}
+
+@test "pull: bytes changed on the way are told from bytes changed on the durable tier (each hop is named)" {
+  bundle a
+  sshd_start
+  box_without rsync
+  # The box's own tar garbles what it sends; what lies there is right.
+  printf '#!/bin/bash\n%q "$@" | sed "s/accuracy/accurate/"\n' "$(type -P tar)" >"$BOX_BIN/tar"
+  chmod +x "$BOX_BIN/tar"
+  run --separate-stderr over_ssh
+  refused 65 'final_ckpts/a/best_metrics.json' 'the durable tier has it right'
+  rm "$BOX_BIN/tar"
+  over_ssh
+  printf X | dd of="$LOCAL_DIR/generic-ssh.r1/final_ckpts/a/best.pth" bs=1 seek=7 conv=notrunc status=none
+  run --separate-stderr over_ssh
+  [[ $status -eq 0 && $stderr == *'a/best.pth is here, but not what the manifest says'* ]]
+  home_is_whole generic-ssh
 }
 
 @test "pull: rsync codes 12, 23, 30 are no success (case 96)" {
