@@ -1,5 +1,5 @@
 # lib/gates.bash: what must hold before evidence is started; the first gate that does not hold ends it.
-# needs: exit log path record hash room run queue git
+# needs: exit log path record hash room run queue git data
 
 # Setup, code, smoke, data, room: in this order, for a later gate means nothing on a broken base.
 all_gates() { # <start: true or false>
@@ -61,18 +61,6 @@ gate_smoke() {
   esac
 }
 
-# Files, bytes and empty files of a data path, following links. DATA_N DATA_BYTES DATA_EMPTY.
-count_data() { # <path>
-  local said
-  DATA_N='' DATA_BYTES='' DATA_EMPTY=''
-  # One line a file, whatever its name holds.
-  said=$(find -L "$1" -type f -exec sh -c 'for f; do [ -s "$f" ] && echo 1 || echo 0; done' sh {} + 2>/dev/null |
-    awk '{n++; if ($1 == 0) e++} END {printf "%d %d", n, e}') || return 1
-  DATA_N=${said% *} DATA_EMPTY=${said#* }
-  said=$(du -skL -- "$1" 2>/dev/null) || return 1
-  DATA_BYTES=$((${said%%[[:space:]]*} * 1024))
-}
-
 gate_data() {
   local i path want
   DATA_SAID=()
@@ -114,14 +102,6 @@ gate_room() {
     if same_disk "$D" "$B"; then both=2; else gate_tier "$B" "$bytes" "$files" "$DURABLE_CAP_BYTES" "$DURABLE_CAP_INODES"; fi
   fi
   gate_tier "$D" $((bytes * both)) $((files * both)) "$DATA_CAP_BYTES" "$DATA_CAP_INODES"
-}
-same_disk() { # <path> <path>
-  local one two
-  existing_parent "$1"
-  one=$(stat -c %d -- "$REPLY" 2>/dev/null) || return 0
-  existing_parent "$2"
-  two=$(stat -c %d -- "$REPLY" 2>/dev/null) || return 0
-  [[ $one == "$two" ]]
 }
 gate_tier() { # <path> <bytes> <files> <cap bytes> <cap inodes>
   local have inodes need REPLY
