@@ -64,7 +64,7 @@ def chunks(words: list[str | Path], files: list[Path], size: int) -> list[list[s
 
 def own_scripts() -> tuple[list[Path], list[Path]]:
     """Bash of this repository that is not compiled: whole scripts, and libraries that other text is put around."""
-    whole = [*(ROOT / "tools").glob("*.sh"), ROOT / ".ci/run", *(ROOT / "tests").rglob("*.bash"), *(ROOT / "tests/fixtures").rglob("*.sh")]
+    whole = [*(ROOT / "tools").glob("*.sh"), ROOT / ".ci/run", ROOT / "tests/bats/helper.bash"]
     return sorted(whole), sorted((ROOT / "templates/lib").glob("*.bash"))
 
 
