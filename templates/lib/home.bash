@@ -1,0 +1,42 @@
+# lib/home.bash: is the bundle at home whole and verified, now? An earlier receipt is output, never input.
+# needs: exit log record hash
+# reads: VERB SELF_DIR
+
+# Verify the bundle in FOLDER now; an earlier receipt counts for nothing. Sets DIGEST and BUNDLE_RUN.
+check_bundle() { # <folder> <run id, or empty>
+  local dir=$1 rc=0 cells
+  hash_file "$dir/PULL_MANIFEST.json" || refuse "$EX_GATE" "$VERB" "there is no bundle at $dir" "pull the results first"
+  DIGEST=$REPLY
+  read_record "$dir/PULL_MANIFEST.json" pull_manifest/1 || refuse "$EX_GATE" "$VERB" "$dir/PULL_MANIFEST.json is not a whole manifest" "pull again"
+  BUNDLE_RUN=${R_run_id-}
+  if [[ -z $BUNDLE_RUN || -n $2 && $BUNDLE_RUN != "$2" ]]; then
+    refuse "$EX_GATE" "$VERB" "the bundle at $dir is of run '$BUNDLE_RUN', not '$2'" "pull this run's results"
+  fi
+  cells=$(grep -cE '^    \{"cell": "[^"]*", "state": "(done|excepted)", "why": "[^"]*"\},?$' "$dir/PULL_MANIFEST.json") || cells=0
+  [[ ${R_cells_expected-} =~ ^[1-9][0-9]*$ && $cells == "$R_cells_expected" ]] ||
+    refuse "$EX_GATE" "$VERB" "$cells of ${R_cells_expected:-?} cells are done or excepted" "finish them, or except them by name in aggregate_to_fs.sh, and pull again"
+  local total=${R_files_total-}
+  [[ -f $SELF_DIR/verify_local.py ]] || refuse "$EX_MISSING" "$SELF_DIR/verify_local.py" "it is not beside this script" "compile again"
+  command -v python3 >/dev/null 2>&1 || refuse "$EX_MISSING" "python3" "it is not on PATH, and nothing is torn down unverified" "install Python 3.9 or later"
+  rm -f -- "${dir:?}/PULL_VERIFIED.json"
+  python3 "$SELF_DIR/verify_local.py" "$dir" --run-id "$BUNDLE_RUN" || rc=$?
+  ((rc == 0)) || refuse "$EX_GATE" "$VERB" "verify_local.py found the bundle at $dir not in order (exit $rc)" "pull again, then run this again"
+  check_receipt "$dir" "$total"
+}
+
+check_receipt() { # <folder> <files of the manifest>
+  local file=$1/PULL_VERIFIED.json accepted
+  read_record "$file" pull_verified/1 "$BUNDLE_RUN" || refuse "$EX_GATE" "$VERB" "verify_local.py left no receipt of run $BUNDLE_RUN at $file" "run it by hand and see"
+  accepted=$(grep -cE '^    \{"path": ' "$file") || accepted=0
+  [[ ${R_manifest_sha256-} == "$DIGEST" && ${R_expected-} == "$2" && ${R_checked-} == "$2" && $((${R_ok:-0} + accepted)) -ge $2 && $2 -gt 0 && ${R_bad-} == 0 && ${R_unproven-} == 0 ]] ||
+    refuse "$EX_GATE" "$VERB" "the receipt says ok ${R_ok:-?} of ${R_expected:-?}, bad ${R_bad:-?}, unproven ${R_unproven:-?}, of manifest ${R_manifest_sha256:-?}" "pull again, then run this again"
+  check_unchanged "$1"
+}
+
+# Is the bundle still what was verified? Cheap, so it can be asked again right before the act.
+check_unchanged() { # <folder>
+  local newer
+  hash_file "$1/PULL_MANIFEST.json" && [[ $REPLY == "$DIGEST" ]] || refuse "$EX_GATE" "$VERB" "the manifest at $1 changed after it was verified" "run this again"
+  newer=$(find "$1/final_ckpts" -type f -newer "$1/PULL_VERIFIED.json" 2>/dev/null | head -n 1) || :
+  [[ -z $newer ]] || refuse "$EX_GATE" "$VERB" "$newer changed after it was verified" "run this again"
+}
