@@ -78,6 +78,14 @@ def test_a_finding_looks_like_a_compilers(gr):
                    "   66 |   meter_stop: terminat\n      |               ^^^^^^^^\n      = hint: did you mean 'terminate'?\n")
 
 
+def test_each_finding_is_said_once_and_in_the_order_of_the_file(gr):
+    place = gr.root / "profiles/rental.yaml"
+    place.write_text(place.read_text().replace("  title: Example Pod\n", "").replace("  login_user: root\n", "").replace("DETACH: tmux", "DETACH: screen"))
+    _, _, err = gr("compile", "rental")
+    lines = [line for line in err.splitlines() if ": error[" in line]
+    assert len(lines) == len(set(lines)) == 3 and lines == sorted(lines, key=lambda line: int(line.split(":")[1]))
+
+
 def test_no_profile_no_render(gr):
     """S7."""
     assert gr("compile")[0] == 2

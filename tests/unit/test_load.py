@@ -149,3 +149,9 @@ def test_a_profile_with_any_value_anywhere_never_stumbles(tmp_path, rental, swee
     p, j, found = check_texts(tmp_path, *texts)
     if not any(one.severity == "error" for one in found):
         assert bind(p, j)
+
+
+def test_no_rule_computes_with_a_value_of_the_wrong_kind(tmp_path, sweep):
+    """'512 MB' times a thousand million would be gigabytes of text: the value is taken out before the rules run."""
+    job, found = load_text(tmp_path, sweep.replace("disk_gb: 2.5", "disk_gb: 512 MB").replace("lr: [0.10, 1e-2]", "lr: [[0.1], 2]"), "J")
+    assert {one.code for one in found} == {"J203"} and "disk_gb" not in job.data["needs"] and "lr" not in job.data["matrix"]

@@ -232,3 +232,16 @@ def test_a_nul_is_refused():
         quote.word("a\0b")
 
 
+
+
+@pytest.mark.parametrize("value, written", [
+    ("runpod", "runpod"), ("", "''"), ("a b", '"a b"'), ("~/runs", "\\~/runs"), ("~", "\\~"), ("~/a b", '\\~"/a b"'), ("$HOME/runs", '"\\$HOME/runs"'), ("a=b", '"a=b"'),
+    ("it's", '"it\'s"'), ("a\nb", "$'a\\nb'"), ("算力", '"算力"'), ("{instance}", '"{instance}"'),
+])
+def test_how_a_word_is_written(value, written):
+    """Readable in a review, and nothing that a linter takes for a hope that it expands."""
+    assert quote.word(value) == written
+
+
+def test_how_a_comment_is_written():
+    assert quote.comment("a\n b\x1b c  d") == "a b c d"

@@ -1,10 +1,12 @@
 """Writing: all or nothing, only what differs, nothing that was edited, safe to kill and to run twice. S21, case 14."""
 
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -178,3 +180,32 @@ def test_a_full_disk_is_said_and_nothing_is_half(tmp_path, b, monkeypatch):
     with pytest.raises(OSError):
         write(tmp_path, b, NEW)
     assert tree(tmp_path) == before
+
+
+def waits_for_a_lock(pid: int) -> bool:
+    """True where the process is blocked on a file lock: its line in /proc/locks has an arrow."""
+    return any("->" in line and line.split()[5] == str(pid) for line in Path("/proc/locks").read_text().splitlines())
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs /proc/locks")
+def test_a_second_compile_waits_for_the_first(tmp_path, b):
+    """While the folder is locked nothing is written into it; then the second run does its work."""
+    write(tmp_path, b, OLD)
+    handle = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    run = subprocess.Popen([sys.executable, "-c", CRASH.format(root=str(ROOT), tests=str(ROOT / "tests/unit")), str(tmp_path), "-1"])
+    end = time.monotonic() + 60
+    while not waits_for_a_lock(run.pid) and run.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert run.poll() is None and tree(tmp_path)["RUNBOOK.md"] == b"old\n"
+    os.close(handle)
+    assert run.wait(60) == 0 and tree(tmp_path)["RUNBOOK.md"] == b"new\n"
+
+
+def test_a_link_in_the_place_of_a_file_is_refused_also_with_the_same_content(tmp_path, b):
+    write(tmp_path / "o", b, NEW)
+    (tmp_path / "elsewhere").write_bytes(b"new\n")
+    (tmp_path / "o/RUNBOOK.md").unlink()
+    (tmp_path / "o/RUNBOOK.md").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Refused):
+        write(tmp_path / "o", b, NEW)
