@@ -8,6 +8,7 @@ OTHER_ID=20260101T000000Z-deadbeef
 
 setup() {
   common_setup
+  BACKGROUND=() SSHD_PID=''
   compile_job tests/fixtures/teardown/machine.yaml jobs/demo.yaml
   TD=$OUT/local/teardown.sh
   export CLOUD=$BATS_TEST_TMPDIR/cloud DATA_DIR=$BATS_TEST_TMPDIR/box DURABLE_DIR=$BATS_TEST_TMPDIR/volume INSTANCE=box-7
@@ -17,6 +18,11 @@ setup() {
   ln -s "$ROOT/tests/fixtures/teardown/fakecloud" "$BATS_TEST_TMPDIR/bin/fakecloud"
   PATH=$BATS_TEST_TMPDIR/bin:$PATH
   make_run
+}
+
+teardown() {
+  [[ -z ${SSHD_PID-} ]] || kill "$SSHD_PID" 2>/dev/null || :
+  ((${#BACKGROUND[@]} == 0)) || kill "${BACKGROUND[@]}" 2>/dev/null || :
 }
 
 # Teardown's pauses of 5 s are not what these tests are about.
@@ -258,8 +264,9 @@ read -r _ <"$1/latch"
 FAKE
   chmod +x "$BATS_TEST_TMPDIR/bin/rsync"
   mkfifo "$B/latch"
-  "$BATS_TEST_TMPDIR/bin/rsync" "$B" 3>&- &
+  "$BATS_TEST_TMPDIR/bin/rsync" "$B" >/dev/null 2>&1 3>&- &
   local pid=$!
+  BACKGROUND+=("$pid")
   wait_for 5 grep -qz "$B" "/proc/$pid/cmdline"
   teardown_run
   echo >"$B/latch"
@@ -271,8 +278,9 @@ FAKE
   refused 77 'nvidia-smi does not tell'
   # On a machine of one's own only processes of this run count: they carry its id.
   mkfifo "$BATS_TEST_TMPDIR/latch"
-  RUN_ID=$RUN_ID bash -c 'read -r _ <"$1"' gpu "$BATS_TEST_TMPDIR/latch" 3>&- &
+  RUN_ID=$RUN_ID bash -c 'read -r _ <"$1"' gpu "$BATS_TEST_TMPDIR/latch" >/dev/null 2>&1 3>&- &
   pid=$!
+  BACKGROUND+=("$pid")
   printf '#!/bin/sh\nprintf "%s, python\\n"\n' "$pid" >"$BATS_TEST_TMPDIR/bin/nvidia-smi"
   wait_for 5 grep -qz "^RUN_ID=$RUN_ID" "/proc/$pid/environ"
   teardown_run
@@ -423,8 +431,6 @@ start_box() {
   printf '#!/bin/sh\nexec %s -F %s "$@"\n' "$(PATH=$REAL_PATH type -P ssh)" "$dir/client" >"$BATS_TEST_TMPDIR/bin/ssh"
   chmod +x "$BATS_TEST_TMPDIR/bin/ssh"
 }
-stop_box() { [[ -z ${SSHD_PID-} ]] || kill "$SSHD_PID" 2>/dev/null || :; SSHD_PID=''; }
-teardown() { stop_box; }
 
 # The same state for a kind with ssh, with a verb that is typed on the box. It is a cluster, for on a rental all of this machine counts.
 as_cluster() {
