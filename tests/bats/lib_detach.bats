@@ -1,0 +1,130 @@
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # words for other shells; tests are subshells; bats sets status
+load helper
+
+setup() {
+  common_setup
+  PROG=test DETACH_DIR=''
+  # shellcheck source=/dev/null
+  source "$ROOT/templates/lib/exit.bash"
+  # shellcheck source=/dev/null
+  source "$ROOT/templates/lib/log.bash"
+  # shellcheck source=/dev/null
+  source "$ROOT/templates/lib/detach.bash"
+  ID=t$BATS_TEST_NUMBER$$$RANDOM
+  WORK=$BATS_TEST_TMPDIR
+}
+teardown() {
+  rm -f "$WORK/hold"
+  rm -rf "/tmp/gr-$EUID-$ID"
+}
+
+# Start a session that writes its number and lives while a file is there.
+live() { # <primitive> <name>
+  : >"$WORK/hold"
+  detach_start "$1" "$DETACH_DIR/s" "$2" "$WORK/log" "$BASH" -c 'echo $$ >"$1/pid.$2"; while [ -e "$1/hold" ]; do sleep 0.05; done' x "$WORK" "$2"
+  wait_for 10 test -s "$WORK/pid.$2"
+}
+gone() { # <pid>
+  ! kill -0 "$1" 2>/dev/null
+}
+
+# F31 S58 case 56: without a terminal, a TERM or a standard input, and the session ends with its command.
+@test "detach: tmux, screen and setsid start a session, see it alive, and see it gone" {
+  local one
+  need_tool tmux screen setsid
+  unset TERM
+  for one in tmux screen nohup; do
+    rm -f "$WORK"/pid.*
+    detach_dir "$ID" || fail "no folder"
+    live "$one" "gr_$ID" </dev/null
+    if [[ $one != nohup ]]; then
+      detach_alive "$one" "$DETACH_DIR/s" "gr_$ID" || fail "$one: not seen alive"
+      ! detach_alive "$one" "$DETACH_DIR/s" "gr_${ID}0" || fail "$one: another name was taken for it" # case 50
+      ! detach_alive "$one" "$DETACH_DIR/s" "gr_" || fail "$one: a prefix was taken for it"
+    fi
+    rm "$WORK/hold"
+    wait_for 10 gone "$(<"$WORK/pid.gr_$ID")"
+    if [[ $one != nohup ]]; then
+      sees_gone() { detach_alive "$one" "$DETACH_DIR/s" "gr_$ID" || [[ $? -eq 1 ]]; }
+      wait_for 10 sees_gone
+    fi
+    rm -rf "$DETACH_DIR"
+  done
+}
+
+# S59: setsid alone: its own kernel session, and a hang-up is ignored.
+@test "detach: a setsid session leads itself and ignores a hang-up" {
+  detach_dir "$ID"
+  live nohup "gr_$ID"
+  pid=$(<"$WORK/pid.gr_$ID")
+  kill -HUP "$pid"
+  [[ $(cut -d' ' -f6 "/proc/$pid/stat") == "$pid" ]]
+  ! gone "$pid"
+}
+
+# Case 53: the folder is ours, 0700, and never one that is there already, a link least of all.
+@test "detach: a private socket folder, never somebody's" {
+  detach_dir "$ID"
+  [[ $(stat -c '%a %u' "$DETACH_DIR") == "700 $EUID" ]]
+  run detach_dir "$ID"
+  [[ $status -eq 74 ]]
+  rmdir "$DETACH_DIR"
+  mkdir "$WORK/other"
+  ln -s "$WORK/other" "/tmp/gr-$EUID-$ID"
+  run detach_dir "$ID"
+  [[ $status -eq 74 && -z $(ls "$WORK/other") ]]
+  rm "/tmp/gr-$EUID-$ID"
+}
+
+# T41 case 50: two sessions of one name live in two folders; ending one leaves the other.
+@test "detach: the same session name twice is two sessions that do not meet" {
+  local first second
+  need_tool screen
+  detach_dir "$ID"
+  first=$DETACH_DIR
+  live screen same
+  detach_dir "${ID}b"
+  second=$DETACH_DIR
+  detach_alive screen "$first/s" same
+  ! detach_alive screen "$second/s" same
+  rm "$WORK/hold"
+  rm -rf "$second"
+}
+
+# Case 49: a tool that says 0 and runs nothing is found out by the trial.
+@test "detach: a trial finds a tool that accepts a session and runs nothing" {
+  mkdir "$WORK/bin"
+  printf '#!/bin/sh\nexit 0\n' >"$WORK/bin/tmux"
+  chmod +x "$WORK/bin/tmux"
+  # Half a second instead of five: the sleep is what the trial polls with.
+  printf '#!/bin/sh\nexit 0\n' >"$WORK/bin/sleep"
+  chmod +x "$WORK/bin/sleep"
+  PATH=$WORK/bin:$PATH
+  ! detach_trial tmux || fail "believed"
+  [[ $REPLY == *'did not run'* ]]
+  printf '#!/bin/sh\necho "unsafe permissions" >&2\nexit 1\n' >"$WORK/bin/tmux"
+  ! detach_trial tmux || fail "believed"
+  [[ $REPLY == *'unsafe permissions'* ]]
+}
+
+# Case 54: screens of three generations disagree on -L and -Logfile; none of them is ever given either.
+@test "detach: no multiplexer is asked to keep a log" {
+  mkdir "$WORK/bin"
+  printf '#!/bin/sh\nprintf "%%s\\n" "$*" >>"%s/argv"\nfor w; do case $w in -L* | -Logfile) exit 1 ;; esac; done\nexit 0\n' "$WORK" >"$WORK/bin/screen"
+  chmod +x "$WORK/bin/screen"
+  PATH=$WORK/bin:$PATH
+  detach_dir "$ID"
+  detach_start screen "$DETACH_DIR/s" gr_x "$WORK/log" true
+  [[ $(<"$WORK/argv") == '-c /dev/null -dmS gr_x true' ]]
+}
+
+# Issue 5 item 4: the person's environment through a file of mode 600 that is gone after reading; odd values whole.
+@test "detach: the environment comes from the file, not from the server" {
+  export ODD=$'two\nlines "and" $(quotes)' ONLY_SERVER=1
+  (unset ONLY_SERVER && umask 022 && umask 077 && detach_save_env "$WORK/env")
+  [[ $(stat -c %a "$WORK/env") == 600 ]]
+  run env -i "$BASH" -c 'source "$1/exit.bash"; source "$1/log.bash"; source "$1/detach.bash"; export ONLY_SERVER=1; detach_load_env "$2" && printf "%s|%s" "$ODD" "${ONLY_SERVER-unset}"' x "$ROOT/templates/lib" "$WORK/env"
+  [[ $output == $'two\nlines "and" $(quotes)|unset' && ! -e $WORK/env ]]
+  run detach_save_env /proc/nowhere/env
+  [[ $status -ne 0 ]]
+}
