@@ -303,6 +303,14 @@ FAKE
   [[ $status -eq 0 ]] || fail_with 'shut'
 }
 
+@test "teardown: a verified copy inside of what the verb deletes is none (case 125)" {
+  mkdir "$D/home"
+  mv "$L" "$D/home/machine.demo" && L=$D/home/machine.demo
+  LOCAL_DIR=$D/home teardown_run
+  refused 77 'which it loses'
+  not_acted
+}
+
 @test "teardown: where no run is known it opens for the word nothing alone, and only where the box shows none" {
   rm -r "$L" && mkdir -p "$L"
   record "$L/box.json" 'schema:"box/1"' 'run_id:""' 'profile:"machine"' 'host:"local"' 'instance:"box-7"' 'host_key:""'
