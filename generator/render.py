@@ -24,7 +24,6 @@ Every `{{ … }}` needs a filter of quote.py (q, comment, md, code, json, py); p
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,8 +62,7 @@ def render(b: Bindings) -> dict[str, Output]:
     wanted = [(f"{folder}/{name}", f"{folder}/{name}.j2") for folder, names in scripts(b["KIND"].value).items() for name in names]
     for target, template in [("RUNBOOK.md", "runbook/RUNBOOK.md.j2"), *wanted]:
         if not (TEMPLATES / template).exists():
-            print(f"gpu-runbook: warning: there is no templates/{template} yet", file=sys.stderr)
-            continue
+            raise TemplateBug(f"there is no templates/{template}")
         out[target] = Output(_render_one(b, target, template).encode(), target.endswith((".sh", ".py")))
     out["box/queue.tsv"] = Output(cells_module.queue_tsv(b.job))
     return out
