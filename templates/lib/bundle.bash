@@ -207,6 +207,7 @@ sync_files() { # <source folder> <target folder>
   done
   if ((rc == 0)); then
     flush "${tmps[@]}"
+    forget_cached "${tmps[@]}"
     stat_many "${tmps[@]}"
     hash_many "${tmps[@]}" || rc=$EX_COPY
   fi

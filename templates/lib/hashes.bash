@@ -15,6 +15,13 @@ stat_many() { # <path...>
   done
 }
 
+# Let the kernel forget what it keeps of these files, so that reading them asks the storage. Best effort, GNU dd only.
+forget_cached() { # <path...>
+  local path
+  dd if=/dev/null of=/dev/null iflag=nocache count=0 2>/dev/null || return 0
+  for path in "$@"; do dd if="$path" of=/dev/null iflag=nocache count=0 2>/dev/null || :; done
+}
+
 # One worker: the tool over its share, some hundred names a call.
 hash_share() { # <path...>    prints lines of the tool
   while (($# > 0)); do

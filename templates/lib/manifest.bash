@@ -89,6 +89,7 @@ verify_files() { # <cache file> <rehash: true or false>
       miss+=("$path")
     fi
   done
+  if [[ $2 == true ]]; then forget_cached ${miss[@]+"${miss[@]}"}; fi
   hash_many ${miss[@]+"${miss[@]}"} || :
   for ((i = 0; i < ${#full[@]}; i++)); do
     path=${full[i]}

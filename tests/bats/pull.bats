@@ -327,7 +327,7 @@ PY
   home_is_whole local
   local whole=$?
   umount "$LOCAL_DIR"
-  [[ $first -eq 73 && $said == *refused* && $status -eq 0 && $whole -eq 0 ]]
+  [[ $first -eq 73 && $said == *'bytes are to come and'* && $status -eq 0 && $whole -eq 0 ]]
 }
 
 @test "pull: --only one cell, and the manifest stays away; --print does and makes nothing (F2)" {
