@@ -137,6 +137,7 @@ prepare() {
   step 0 'push: the box scripts lie on the box under their digest' bash "$LOCAL/push.sh"
   BOX=$DATA_DIR/demo/box/current
   step 0 'preflight on the box' box preflight.sh
+  quote '^verdict'
   step 0 'smoke on the box, with the very scripts that will run' box smoke.sh
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -79,3 +80,17 @@ def test_make_lists_its_targets():
     said = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in ("profile=NAME", "all", "demo", "check", "test", "bench", "trace", "clean"):
         assert re.search(rf"^make {target}\b.*", said, re.M), target
+
+
+def test_the_five_lines_of_the_readme_are_enough(tmp_path):
+    """README: demo.yaml with these five lines replaced compiles."""
+    ours = re.search(r"```yaml\n(.*?)```", text_of("README.md"), re.S)[1].splitlines()
+    assert len(ours) == 5
+    mine = {line.split(":")[0]: line for line in ours}
+    job = "\n".join(mine.pop(line.split(":")[0], line) for line in text_of("jobs/demo.yaml").splitlines())
+    assert mine == {}, "each of the five is a line of demo.yaml"
+    (tmp_path / "sweep.yaml").write_text(job + "\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "generator", "compile", "runpod", "--job", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path / "out")], cwd=ROOT,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "out/box/queue.tsv").read_text().splitlines()) >= 6
