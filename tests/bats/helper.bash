@@ -146,6 +146,11 @@ need_tool() { # <tools>…
   done
 }
 
+# `! command` in the midst of a test fails nothing: bash makes an exception for it. This does.
+not() { # <command>…
+  ! "$@"
+}
+
 wait_for() { # <seconds> <command>… : polls until the command succeeds; fails when the time is over
   local until=$((SECONDS + $1))
   shift

@@ -39,8 +39,8 @@ gone() { # <pid>
     live "$one" "gr_$ID" </dev/null
     if [[ $one != nohup ]]; then
       detach_alive "$one" "$DETACH_DIR/s" "gr_$ID" || fail "$one: not seen alive"
-      ! detach_alive "$one" "$DETACH_DIR/s" "gr_${ID}0" || fail "$one: another name was taken for it" # case 50
-      ! detach_alive "$one" "$DETACH_DIR/s" "gr_" || fail "$one: a prefix was taken for it"
+      not detach_alive "$one" "$DETACH_DIR/s" "gr_${ID}0" || fail "$one: another name was taken for it" # case 50
+      not detach_alive "$one" "$DETACH_DIR/s" "gr_" || fail "$one: a prefix was taken for it"
     fi
     rm "$WORK/hold"
     wait_for 10 gone "$(<"$WORK/pid.gr_$ID")"
@@ -59,7 +59,7 @@ gone() { # <pid>
   pid=$(<"$WORK/pid.gr_$ID")
   kill -HUP "$pid"
   [[ $(cut -d' ' -f6 "/proc/$pid/stat") == "$pid" ]]
-  ! gone "$pid"
+  not gone "$pid"
 }
 
 # Case 53: the folder is ours, 0700, and never one that is there already, a link least of all.
@@ -86,7 +86,7 @@ gone() { # <pid>
   detach_dir "${ID}b"
   second=$DETACH_DIR
   detach_alive screen "$first/s" same
-  ! detach_alive screen "$second/s" same
+  not detach_alive screen "$second/s" same
   rm "$WORK/hold"
   rm -rf "$second"
 }
@@ -100,10 +100,10 @@ gone() { # <pid>
   printf '#!/bin/sh\nexit 0\n' >"$WORK/bin/sleep"
   chmod +x "$WORK/bin/sleep"
   PATH=$WORK/bin:$PATH
-  ! detach_trial tmux || fail "believed"
+  not detach_trial tmux || fail "believed"
   [[ $REPLY == *'did not run'* ]]
   printf '#!/bin/sh\necho "unsafe permissions" >&2\nexit 1\n' >"$WORK/bin/tmux"
-  ! detach_trial tmux || fail "believed"
+  not detach_trial tmux || fail "believed"
   [[ $REPLY == *'unsafe permissions'* ]]
 }
 
