@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import cells as cells_module
-from .budget import DEFAULT_FILES, GB, SAVE_MARGIN_S, budget, choose, folder, grace_s
+from .budget import DEFAULT_FILES, GB, SAVE_MARGIN_S, budget, choose, folder, grace_s, left_out
 from .load import Document
 
 DEFAULT_RETRIES = 2
@@ -116,7 +116,9 @@ def _survives(tier: dict | None) -> str:
 def _places(b: Bindings) -> list[Bound]:
     given = b.profile["overrides"]
 
-    def path(name: str, why: str) -> Bound:
+    def path(name: str, why: str, instead: str) -> Bound:
+        if left_out(given[name], b.profile, b.without):
+            return Bound(name, instead, "path", f"{why}; its tier is left out", ("P", _tier_path(b, b.data)) if instead else None)
         return Bound(name, given[name], "path", why, ("P", ("overrides", name)))
 
     def place(name: str, tier: dict | None) -> Bound:
@@ -125,14 +127,15 @@ def _places(b: Bindings) -> list[Bound]:
         origin = ("overrides", name) if same else ("storage", "tiers") if tier is None else _tier_path(b, tier)
         return Bound(name, value if b.without else given[name], "path", _survives(tier), ("P", origin))
 
+    data_dir = folder(given["DATA_DIR"], b.data)
     python, python_at = interpreter(b.profile)
     user = ("overrides", "SSH_USER") if "SSH_USER" in given else ("launch", "login_user")
     return [
         place("DATA_DIR", b.data),
         place("DURABLE_DIR", b.durable),
-        path("SCRATCH", "may be lost at any time"),
-        path("HF_HOME", "cache of Hugging Face; empty: the library's own place"),
-        path("CRED_FILE", "NAME=value lines, mode 600; empty: none"),
+        path("SCRATCH", "may be lost at any time", f"{data_dir}/.scratch"),
+        path("HF_HOME", "cache of Hugging Face; empty: the library's own place", f"{data_dir}/.huggingface"),
+        path("CRED_FILE", "NAME=value lines, mode 600; empty: none", ""),
         Bound(
             "PROXY_HOOK",
             given["PROXY_HOOK"],

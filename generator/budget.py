@@ -54,6 +54,14 @@ def folder(override: str, tier: dict | None) -> str:
     return override if override and within(override, tier["path"]) else tier["path"]
 
 
+def left_out(path: str, profile: dict, without: tuple[str, ...]) -> bool:
+    """True where the tier that holds a path, the one with the longest path, was left out, and no other is mounted there."""
+    tiers = [tier for tier in profile["storage"]["tiers"] if within(path, tier["path"])]
+    longest = max((len(tier["path"].rstrip("/")) for tier in tiers), default=-1)
+    holding = [tier["name"] for tier in tiers if len(tier["path"].rstrip("/")) == longest]
+    return bool(holding) and all(name in without for name in holding)
+
+
 def grace_s(profile: dict, job: dict) -> int:
     """Seconds between our signal and the kill: save_s + 10, or the platform's own number where that is shorter."""
     ours = job["save_s"] + SAVE_MARGIN_S

@@ -204,6 +204,11 @@ JOB = {
         "control character in a text",
         'An escape like "\\e" or "\\0" makes one. Line ends are allowed nowhere but in longer texts.',
     ),
+    "J325": (
+        "error",
+        "the run's folder is taken",
+        "A run's folder is `$DATA_DIR/<job>`: not the folder in which the profile has its scratch, its cache or its credentials.",
+    ),
 }
 
 TABLE: dict[str, tuple[str, str, str]] = {**{letter + number: row for letter in "PJ" for number, row in BOTH.items()}, **PROFILE, **JOB}

@@ -32,6 +32,16 @@ def file_name(case: Case) -> Found:
         yield case.say("J323", (), f"'{case.job.name}' is no name for a run", "rename the file")
 
 
+def run_apart(case: Case) -> Found:
+    """J325: the run's folder is taken."""
+    given = case.p["overrides"]
+    for place in ("DATA_DIR", "DURABLE_DIR"):
+        for name in ("SCRATCH", "HF_HOME", "CRED_FILE"):
+            base = given[place].rstrip("/") + "/"
+            if given[place] and given[name].startswith(base) and given[name][len(base) :].split("/")[0] == case.job.name:  # type: ignore[union-attr]
+                yield case.say("J325", (), f"the run's folder {base}{case.job.name} is or holds the profile's {name}", "rename the job's file")  # type: ignore[union-attr]
+
+
 def _budget(case: Case) -> dict:
     data, durable = choose(case.p, case.without)
     assert data is not None
@@ -207,6 +217,7 @@ def texts_clean(case: Case) -> Found:
 
 JOB_RULES: list[Rule] = [
     file_name,
+    run_apart,
     one_source,
     same_columns,
     known_columns,

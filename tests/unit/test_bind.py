@@ -50,6 +50,17 @@ def test_without_a_tier_nothing_points_to_it(bound):
     assert arrays["SURVIVES"] == [] and arrays["LOST"] == ["local-disk", "root-disk"]
 
 
+def test_scratch_caches_and_credentials_leave_a_tier_that_is_left_out(bound):
+    """S49: without its tier a folder moves to the data folder, credentials go; what lies elsewhere stays."""
+    change = [("  SCRATCH: /data/scratch", "  SCRATCH: /volume/scratch"), ("  HF_HOME: /data/hf", "  HF_HOME: /volume/hf")]
+    assert [bound(change)[name].value for name in ("SCRATCH", "HF_HOME")] == ["/volume/scratch", "/volume/hf"]
+    b = bound(change, without=("volume",))
+    assert [b[name].value for name in ("SCRATCH", "HF_HOME", "CRED_FILE")] == ["/data/.scratch", "/data/.huggingface", "/root/.gpu-runbook.env"]
+    own = [("      shared: true", "      shared: false"), ("  durable: [volume]", "  durable: []"), ("  DURABLE_DIR: /volume\n", "  DURABLE_DIR: ''\n"),
+           ("  CRED_FILE: /root/.gpu-runbook.env", "  CRED_FILE: /volume/env")]
+    assert bound(own)["CRED_FILE"].value == "/volume/env" and bound(own, without=("volume",))["CRED_FILE"].value == ""
+
+
 def test_the_first_tier_that_is_left_is_used(bound):
     change = [("  data: [local-disk]", "  data: [volume, local-disk]"), ("  DATA_DIR: /data\n", "  DATA_DIR: /volume/run\n")]
     assert [bound(change)[name].value for name in ("DATA_TIER", "DATA_DIR", "DATA_PROOF")] == ["volume", "/volume/run", "mount"]

@@ -66,7 +66,7 @@ def test_all_ok_gives_the_exact_line_receipt_and_facts(script, tmp_path):  # S89
     (folder / "run.json").write_text(line_json({"schema": "run/1", "run_id": RUN_ID, "formal": True, "branch": "main", "shard": "1/1", "box_digest": "d" * 64}))
     (folder / "events.tsv").write_text("2026-08-03T14:15:00Z\toverride\t\t\tDATA_DIR=/mnt/other\n")
     done = run(script, folder)
-    assert (done.returncode, last(done)) == (0, "OK 4/4, errors 0"), done.stdout + done.stderr
+    assert (done.returncode, last(done)) == (0, "OK 2/2, errors 0"), done.stdout + done.stderr
     assert "expected 4, checked 4, ok 4, bad 0, unproven 0" in done.stdout and "val_acc=0.93" in done.stdout and "without torch" in done.stdout
     receipt = json.loads((folder / "PULL_VERIFIED.json").read_text())
     ended = receipt.pop("ended")
@@ -119,8 +119,8 @@ def test_damage_on_the_way_is_65_and_says_how_to_pull_again(script, tmp_path, ho
     elif how == "fifo":
         os.mkfifo(path)
     done = run(script, folder)
-    assert done.returncode == 65 and "pull.sh --only lr=0.1,w64" in done.stdout and last(done) == "NOT OK 3/4, errors 1"
-    assert "OK 4/4" not in done.stdout and not (folder / "PULL_VERIFIED.json").exists() and not (folder / "RUN_FACTS.md").exists()
+    assert done.returncode == 65 and "pull.sh --only lr=0.1,w64" in done.stdout and last(done) == "NOT OK 1/2, errors 1"
+    assert "OK 2/2" not in done.stdout and not (folder / "PULL_VERIFIED.json").exists() and not (folder / "RUN_FACTS.md").exists()
     word_ = {"flip": "corrupt: is not what the box hashed", "cut": "truncated: has", "grow": "at the source it had", "gone": "missing: is not there", "link": "symbolic link", "fifo": "not a plain file"}[how]
     assert word_ in done.stdout
 
@@ -139,7 +139,7 @@ def test_every_byte_counts(script, module, tmp_path):  # S89: any flipped byte o
 def test_cells_that_are_neither_done_nor_excepted_are_named(script, tmp_path):
     folder = bundle(tmp_path / "L", {"c1": {"best.pth": GOOD}}, {"c2": "excepted", "c3": "failed"})
     done = run(script, folder)
-    assert done.returncode == 1 and "cell c3: it is failed" in done.stdout and last(done) == "NOT OK 1/1, errors 1" and not (folder / "PULL_VERIFIED.json").exists()
+    assert done.returncode == 1 and "cell c3: it is failed" in done.stdout and last(done) == "NOT OK 1/2, errors 1" and not (folder / "PULL_VERIFIED.json").exists()
     folder = bundle(tmp_path / "M", {"c1": {"best.pth": GOOD}}, {"c2": "excepted"})
     done = run(script, folder)
     assert done.returncode == 0 and "excepted: cell c2: diverged" in done.stdout and last(done) == "OK 1/1, errors 0"
@@ -177,7 +177,7 @@ def test_a_receipt_that_cannot_be_written_is_no_success(script, tmp_path):  # S9
     folder = two(tmp_path / "L")
     (folder / "PULL_VERIFIED.json").mkdir()
     done = run(script, folder)
-    assert done.returncode == 74 and "OK 4/4" not in done.stdout
+    assert done.returncode == 74 and "OK 2/2" not in done.stdout
 
 
 # --- the manifest ---
