@@ -1,0 +1,222 @@
+# shellcheck disable=SC2030,SC2031,SC2154 # tests are subshells; bats sets status, output and stderr
+load helper
+
+setup() {
+  common_setup
+  make_repository "$ROOT/tests/fixtures/formal/code"
+  D=$BATS_TEST_TMPDIR/d B=$D S=$BATS_TEST_TMPDIR/s
+  mkdir -p "$D" "$S"
+  cat >"$BATS_TEST_TMPDIR/gate" <<SH
+set -euo pipefail
+PROG=gate LC_MESSAGES=C D=$D B=$B S=$S
+for f in exit log path git; do source "$ROOT/templates/lib/\$f.bash"; done
+git_gate "\$@"
+printf '%s %s\n' "\$GIT_HEAD" "\$GIT_BRANCH"
+SH
+}
+gate() { # [commit of the run] [pull] [stash] [protected…]
+  run --separate-stderr bash "$BATS_TEST_TMPDIR/gate" main "${1-}" "${2-true}" "${3-false}" "${@:4}"
+}
+passes() {
+  gate "$@"
+  [[ $status -eq 0 ]] || fail_with "the gate is shut"
+}
+g() { git -C "$CODE_DIR" "$@"; }
+
+# F7 F9 F13 F14: open for a clean, pushed commit on its branch; ignored files do not count.
+@test "git: a clean pushed commit passes, with ignored files and Python's byte code lying about" {
+  echo x >"$CODE_DIR/run.log"
+  mkdir -p "$CODE_DIR/pkg/__pycache__"
+  echo x >"$CODE_DIR/pkg/__pycache__/a.pyc"
+  passes
+  [[ $output == "$(g rev-parse HEAD) main" ]]
+}
+
+# Case 57 F8 F12: each kind of dirt shuts the gate and is listed.
+@test "git: untracked, odd-named, edited, staged, deleted, mode-changed, hidden, unmerged: each is refused and listed" {
+  local kind
+  for kind in untracked odd edited staged deleted mode mode-off hidden unmerged; do
+    g reset -q --hard origin/main
+    g clean -qfd
+    case $kind in
+      untracked) echo x >"$CODE_DIR/new.py" ;;
+      odd) echo x >"$CODE_DIR/-rf"$'\n'"x.py" ;;
+      edited) echo x >>"$CODE_DIR/train.sh" ;;
+      staged) echo x >"$CODE_DIR/new.py" && g add new.py ;;
+      deleted) rm "$CODE_DIR/train.sh" ;;
+      mode) chmod +x "$CODE_DIR/train.sh" ;;
+      mode-off) g config core.fileMode false && chmod +x "$CODE_DIR/train.sh" ;;
+      hidden) g config core.fileMode true && g update-index --assume-unchanged train.sh && echo x >>"$CODE_DIR/train.sh" ;;
+      unmerged)
+        g update-index --no-assume-unchanged train.sh
+        g reset -q --hard
+        g switch -q -c other
+        echo a >>"$CODE_DIR/train.sh" && g commit -qam a
+        g switch -q main
+        echo b >>"$CODE_DIR/train.sh" && g commit -qam b
+        g merge -q other >/dev/null 2>&1 || :
+        ;;
+    esac
+    gate
+    refused 77 'in no commit' || fail "$kind"
+    case $kind in untracked | staged) [[ $stderr == *new.py* ]] ;; odd) [[ $stderr == *'-rf?x.py'* ]] ;; *) [[ $stderr == *train.sh* ]] ;; esac || fail_with "$kind is not listed"
+  done
+}
+
+@test "git: the first 20 of many files are listed" {
+  for i in $(seq 30); do echo x >"$CODE_DIR/n$i.py"; done
+  gate
+  refused 77 '30 untracked'
+  [[ $(grep -c '?? n' <<<"$stderr") -eq 20 && $stderr == *'10 more'* ]]
+}
+
+# Case 60: edited, untracked, other commit, uninitialised, and a configuration that hides it all.
+@test "git: a submodule that is not what the commit names is refused" {
+  git init -q "$BATS_TEST_TMPDIR/sub"
+  echo 1 >"$BATS_TEST_TMPDIR/sub/f"
+  git -C "$BATS_TEST_TMPDIR/sub" add f && git -C "$BATS_TEST_TMPDIR/sub" commit -qm 1
+  g -c protocol.file.allow=always submodule --quiet add "$BATS_TEST_TMPDIR/sub" vendor
+  g config -f .gitmodules submodule.vendor.ignore all
+  g config submodule.vendor.ignore all
+  g config diff.ignoreSubmodules all
+  g add -A && g commit -qm sub && g push -q origin main
+  passes
+  [[ $stderr == *"submodule $(git -C "$CODE_DIR/vendor" rev-parse HEAD) vendor"* ]]
+  echo x >>"$CODE_DIR/vendor/f"
+  gate
+  refused 77
+  git -C "$CODE_DIR/vendor" checkout -q f
+  echo x >"$CODE_DIR/vendor/new"
+  gate
+  refused 77
+  git -C "$CODE_DIR/vendor" add new && git -C "$CODE_DIR/vendor" commit -qm 2
+  gate
+  refused 77
+  g submodule --quiet update
+  g submodule --quiet deinit -f vendor
+  gate
+  refused 77 'not initialised'
+}
+
+# Issue 5 item 4: five reasons, five remedies.
+@test "git: no git, no folder, no repository, another's repository and no commit are told apart" {
+  local keep=$PATH
+  box_path_only
+  rm "$BATS_TEST_TMPDIR/box-bin/git"
+  gate
+  refused 69 'git is not on PATH'
+  PATH=$keep
+  CODE_DIR=$BATS_TEST_TMPDIR/nowhere gate
+  refused 69 "cd $BATS_TEST_TMPDIR/nowhere"
+  mkdir "$BATS_TEST_TMPDIR/plain"
+  CODE_DIR=$BATS_TEST_TMPDIR/plain gate
+  refused 77 'not a git repository'
+  git init -q "$BATS_TEST_TMPDIR/empty"
+  CODE_DIR=$BATS_TEST_TMPDIR/empty gate
+  refused 77 'no commit yet'
+  GIT_TEST_ASSUME_DIFFERENT_OWNER=1 gate
+  refused 77 'dubious ownership' 'safe.directory'
+}
+
+# A folder inside another repository that ignores it is clean there, and recorded nowhere.
+@test "git: code that the repository around it ignores is refused" {
+  mkdir -p "$CODE_DIR/inner.log/d"
+  echo x >"$CODE_DIR/inner.log/d/train.py"
+  CODE_DIR=$CODE_DIR/inner.log/d gate
+  refused 77 'tracks no file in it'
+}
+
+# F7: pushed means that the origin has it.
+@test "git: unpushed, other branch, no origin, origin gone: refused" {
+  local first
+  first=$(g rev-parse HEAD)
+  echo x >>"$CODE_DIR/train.sh"
+  g commit -qam 2
+  gate
+  refused 77 'push origin main'
+  gate '' false
+  refused 77 'push origin main'
+  gate "$(g rev-parse HEAD)" # a run of this commit goes on without a new look: it was pushed when it began
+  [[ $status -eq 0 ]]
+  g reset -q --hard "$first"
+  g switch -q -c other
+  gate
+  refused 77 "'other'" "'main'"
+  g switch -q main
+  mv "$CODE_DIR.origin.git" "$CODE_DIR.away.git"
+  gate
+  refused 77 'pull --ff-only origin main' 'nothing was changed'
+  gate '' false
+  refused 77 'cannot be reached'
+  g remote remove origin
+  gate
+  refused 77 "no remote 'origin'"
+}
+
+# F11 T43: only fast-forward, and a pull that fails ends it; plan never pulls.
+@test "git: start pulls fast-forward only, and what diverged is refused" {
+  local old
+  git clone -q "$CODE_DIR.origin.git" "$BATS_TEST_TMPDIR/mate"
+  echo y >"$BATS_TEST_TMPDIR/mate/mate.py"
+  git -C "$BATS_TEST_TMPDIR/mate" add -A && git -C "$BATS_TEST_TMPDIR/mate" commit -qm mate && git -C "$BATS_TEST_TMPDIR/mate" push -q origin main
+  old=$(g rev-parse HEAD)
+  gate '' false
+  refused 77 'is not what origin has'
+  [[ $(g rev-parse HEAD) == "$old" ]]
+  passes
+  [[ $(g rev-parse HEAD) == "$(git -C "$BATS_TEST_TMPDIR/mate" rev-parse HEAD)" ]]
+  g reset -q --hard "$old"
+  echo z >>"$CODE_DIR/train.sh"
+  g commit -qam mine
+  old=$(g rev-parse HEAD)
+  gate
+  refused 77 'pull --ff-only' 'it failed'
+  [[ $(g rev-parse HEAD) == "$old" && -z $(g status --porcelain) ]]
+}
+
+# F10 F17: put aside under a dated name, nothing dropped, and never data or a run's output.
+@test "git: --stash keeps everything, and is refused where it would take data" {
+  echo x >"$CODE_DIR/new.py"
+  echo y >>"$CODE_DIR/train.sh"
+  passes '' true true "$CODE_DIR/data/raw"
+  [[ $(g stash list) == *'before formal run 20'* && ! -e $CODE_DIR/new.py ]]
+  g stash pop -q
+  [[ $(<"$CODE_DIR/new.py") == x && $(tail -n 1 "$CODE_DIR/train.sh") == y ]]
+  echo z >"$CODE_DIR/data/raw/4.csv"
+  gate '' true true "$CODE_DIR/data/raw"
+  refused 77 'would take data' data/raw/4.csv
+  [[ -s $CODE_DIR/data/raw/4.csv && -s $CODE_DIR/new.py && -z $(g stash list) ]]
+  gate '' true false "$CODE_DIR/data/raw"
+  refused 77 'a stash would take data/raw/4.csv'
+}
+
+# Issue 5: the run's own output is exempt by its prefix, and only it; where the run's folder holds the code nothing is.
+@test "git: a run's folder inside the work tree is no dirt, its neighbour is" {
+  sed -i "s|^PROG=.*|PROG=gate LC_MESSAGES=C D=$CODE_DIR/runs/r B=$CODE_DIR/runs/r S=$S|" "$BATS_TEST_TMPDIR/gate"
+  mkdir -p "$CODE_DIR/runs/r/cells" "$CODE_DIR/runs/r2"
+  echo x >"$CODE_DIR/runs/r/cells/out"
+  passes
+  gate '' true true
+  [[ $status -eq 0 && -s $CODE_DIR/runs/r/cells/out ]]
+  echo x >"$CODE_DIR/runs/r2/out"
+  gate
+  refused 77
+  [[ $stderr == *runs/r2/out* && $stderr != *runs/r/cells* ]]
+  gate '' true true
+  refused 77 "this run's own output"
+  rm -r "$CODE_DIR/runs"
+  sed -i "s|^PROG=.*|PROG=gate LC_MESSAGES=C D=$BATS_TEST_TMPDIR B=$BATS_TEST_TMPDIR S=$S|" "$BATS_TEST_TMPDIR/gate"
+  passes
+  echo x >"$CODE_DIR/new.py"
+  gate
+  refused 77
+}
+
+# Variables of the caller's git do not lead elsewhere; no hook of the repository runs.
+@test "git: GIT_DIR is not followed and hooks do not run" {
+  git init -q "$BATS_TEST_TMPDIR/else"
+  printf '#!/bin/sh\ntouch %q\n' "$BATS_TEST_TMPDIR/hooked" >"$CODE_DIR/.git/hooks/post-merge"
+  chmod +x "$CODE_DIR/.git/hooks/post-merge"
+  GIT_DIR=$BATS_TEST_TMPDIR/else/.git passes
+  [[ $output == "$(g rev-parse HEAD) main" && ! -e $BATS_TEST_TMPDIR/hooked ]]
+}
