@@ -52,6 +52,7 @@ success_holds() { # <start id>    returns: 0, or 1 with the reason in REPLY
 judge_formal() {
   local rc=0 REPLY host boot
   FORMAL_STATE=unknown FORMAL_WHY=''
+  # shellcheck disable=SC2034 # not every script that judges prints all of them
   F_START='' F_SESSION='' F_NAME='' F_SOCKET='' F_PID='' F_TICKS='' F_DIGEST='' F_POWER=false F_SINCE=''
   read_record "$D/formal.json" formal/1 "$RUN_ID" || rc=$?
   case $rc in

@@ -201,6 +201,7 @@ git_bounded() { # <git's words...>    a dead network must not hang the gate
 }
 
 # The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
+# shellcheck disable=SC2154 # D B S are those of the one script that calls it; others take this library for its other functions
 git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder...>
   local branch=$1 commit=$2 pull=$3 stash=$4 before
   shift 4

@@ -61,6 +61,7 @@ prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
 }
 
 # The durable tier, proven before the first byte goes to it. Refuses 74.
+# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
   [[ -n $DURABLE_DIR ]] || return 0
   local REPLY tier=$DURABLE_TIER_PATH
