@@ -119,6 +119,7 @@ reap_slots() {
     ! kill -0 "${SLOT_PID[slot]}" 2>/dev/null || continue
     rc=0
     { wait "${SLOT_PID[slot]}"; } 2>/dev/null || rc=$?
+    SLOT_RUNNER[slot]=${SLOT_PID[slot]}
     SLOT_PID[slot]=''
     TICK=0
     judge_slot "$slot" "$rc"
@@ -132,9 +133,9 @@ judge_slot() { # <slot> <run_one's exit code>
   name=${P_NAME[i]}
   R_class=''
   if read_record "$D/state/$name.json" cell/1 "$RUN_ID"; then state=${R_state-}; elif [[ -e $D/state/$name.json ]]; then state=unknown; fi
-  last_claim "$name"
-  if ((CLAIM_N == ${SLOT_CLAIM[$1]})) && [[ $state != unsynced ]] && ! { [[ $state == 'done' ]] && ((rc == 0)); }; then
-    judge_refusal "$i" "$rc"
+  if ! claimed_by "$name" "${SLOT_CLAIM[$1]}" "${SLOT_RUNNER[$1]}"; then
+    # No attempt of ours: refused, busy, found done, or only the copy was made up for.
+    if [[ $state == unsynced && $rc != 0 && $rc != "$EX_BUSY" ]]; then judge_unsynced "$i" "$rc"; else judge_refusal "$i" "$rc"; fi
   else
     case $state in
       'done') P_PHASE[i]=ok TOOK=$((TOOK + took)) TOOK_N=$((TOOK_N + 1)) ;;
@@ -144,6 +145,18 @@ judge_slot() { # <slot> <run_one's exit code>
     esac
   fi
   say_progress "$i" "$took"
+}
+
+# Has this run_one taken a claim on the cell behind the N-th? Its exit code could be the trainer's own.
+claimed_by() { # <cell> <claims before it> <pid>
+  local n file pid rest
+  last_claim "$1"
+  for ((n = $2 + 1; n <= CLAIM_N; n++)); do
+    printf -v file '%s/claims/%s/%03d' "$D" "$1" "$n"
+    { read -r rest rest pid rest <"$file"; } 2>/dev/null || continue
+    [[ $pid != "$3" ]] || return 0
+  done
+  return 1
 }
 
 # Run_one left without beginning an attempt: the record is as it was.

@@ -1,7 +1,8 @@
-# crash_at.bash: with BASH_ENV set to this file a script is killed before its CRASH_AT-th command, as by a power cut.
-# shellcheck disable=SC2154 # CRASH_AT comes from the environment
-# The script's own processes only: a shell that it starts begins to count anew, so it is left out.
+# crash_at.bash: kill the script before its CRASH_AT-th command. CRASH_AT=n BASH_ENV=tests/faults/crash_at.bash bash SCRIPT …
+# With CRASH_TELL=FILE the number of commands of a whole run is written there. Only the script itself, not what it calls.
 unset BASH_ENV
+# shellcheck disable=SC2034 # the trap counts it
 crash_count=0
 set -T
-trap '((++crash_count != CRASH_AT)) || kill -9 $$' DEBUG
+trap '((++crash_count == ${CRASH_AT:-0})) && kill -9 $$ || :' DEBUG
+if [[ -n ${CRASH_TELL-} ]]; then trap 'echo "$crash_count" >"$CRASH_TELL"' EXIT; fi
