@@ -112,5 +112,7 @@ def _compile_one(word: str, given: argparse.Namespace) -> int:
     except (Refused, OSError) as error:
         print(f"gpu-runbook: refused: {error}", file=sys.stderr)
         return 1
+    for what in done.overwritten:
+        print(f"gpu-runbook: warning: {shown_path(target)}: {what}, and is overwritten", file=sys.stderr)
     print(f"{shown_path(target)}: {len(done.made)} written, {done.same} unchanged, {len(done.removed)} removed")
     return 0

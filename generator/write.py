@@ -35,6 +35,7 @@ class Written:
     made: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     same: int = 0
+    overwritten: list[str] = field(default_factory=list)  # with --force: what was not ours, in words
 
 
 def digest(data: bytes) -> str:
@@ -94,26 +95,38 @@ def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: 
             f"{target}: the folder is not empty and was not made by this compiler; nothing was written; name another, or use --force"
         )
     stale = sorted((set(known) | set(half)) - set(files))
-    if not force:
-        _refuse_edited(target, files, stale, known, half)
+    foreign = _foreign(target, files, stale, known, half)
+    if foreign and not force:
+        raise Refused(
+            f"{target}: {'; '.join(foreign)}; nothing was written; "
+            "move your change into the template or the profile, or overwrite it with --force"
+        )
     changed = [path for path in files if not _same(target / path, files[path])]
     gone = [path for path in stale if os.path.lexists(target / path)]
-    done = Written(changed, gone, len(files) - len(changed))
-    old = target / "SOURCES.json"
-    if not changed and not gone and old.is_file() and old.read_bytes() == record:
-        (target / NEXT).unlink(missing_ok=True)
-        return done
-    _put(target / NEXT, record, 0o644)
-    for path in changed:
-        _put(target / path, files[path].data, 0o755 if files[path].executable else 0o644)
-    for path in gone:
-        (target / path).unlink()
-        for parent in (target / path).parents:
-            if parent == target or any(parent.iterdir()):
-                break
-            parent.rmdir()
-    os.replace(target / NEXT, old)
+    done = Written(changed, gone, len(files) - len(changed), foreign)
+    for path in [*changed, *gone]:
+        if (target / path).is_dir() and not (target / path).is_symlink():
+            raise Refused(f"{target / path} is a folder; nothing was written; remove it")
+    if changed or gone or _read(target / "SOURCES.json") != record:
+        # What a killed run may have left: the files of the list before, of the run that was killed, and ours.
+        earlier = [{"path": path, "sha256": one} for path, digests in sorted(half.items()) for one in sorted(digests)]
+        _put(target / NEXT, json.dumps({"files": json.loads(record)["files"] + earlier}).encode(), 0o644)
+        for path in changed:
+            _put(target / path, files[path].data, 0o755 if files[path].executable else 0o644)
+        for path in gone:
+            _remove(target, path)
+        _put(target / "SOURCES.json", record, 0o644)
+    (target / NEXT).unlink(missing_ok=True)
     return done
+
+
+def _remove(target: Path, path: str) -> None:
+    """Remove a file that nobody makes any more, and folders that are empty then."""
+    (target / path).unlink()
+    for parent in (target / path).parents:
+        if parent == target or any(parent.iterdir()):
+            break
+        parent.rmdir()
 
 
 def _sweep(target: Path) -> None:
@@ -123,13 +136,23 @@ def _sweep(target: Path) -> None:
             place.unlink()
 
 
-def _recorded(path: Path) -> dict[str, str]:
-    """path -> digest of an earlier run; nothing where the list is missing or cut."""
+def _recorded(path: Path) -> dict[str, set[str]]:
+    """path -> digests of an earlier run; nothing where the list is missing or cut."""
+    found: dict[str, set[str]] = {}
     try:
-        record = json.loads(path.read_bytes())
-        return {one["path"]: one["sha256"] for one in record["files"] if _inside(one["path"])}
-    except (OSError, ValueError, KeyError, TypeError):
+        for one in json.loads(_read(path))["files"]:
+            if _inside(one["path"]):
+                found.setdefault(one["path"], set()).add(one["sha256"])
+    except (ValueError, KeyError, TypeError):
         return {}
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def _inside(path: str) -> bool:
@@ -137,38 +160,28 @@ def _inside(path: str) -> bool:
     return bool(parts) and not Path(path).is_absolute() and ".." not in parts
 
 
-def _refuse_edited(target: Path, files: dict[str, Output], stale: list[str], known: dict, half: dict) -> None:
-    edited, foreign = [], []
+def _foreign(target: Path, files: dict[str, Output], stale: list[str], known: dict, half: dict) -> list[str]:
+    """What stands where we would write and is not ours, in words."""
+    out = []
     for path in [*files, *stale]:
         place = target / path
         if not os.path.lexists(place):
             continue
         if place.is_symlink() or not place.is_file():
-            foreign.append(path)
+            out.append(f"{path} was not made by this compiler")
             continue
         here = digest(place.read_bytes())
-        if path in files and here == digest(files[path].data) or here in (known.get(path), half.get(path)):
-            continue
-        (edited if path in known else foreign).append(path)
-    if edited or foreign:
-        what = [f"{path} was edited by hand" for path in edited] + [f"{path} was not made by this compiler" for path in foreign]
-        raise Refused(
-            f"{target}: {'; '.join(what)}; nothing was written; "
-            "move your change into the template or the profile, or overwrite it with --force"
-        )
+        ours = known.get(path, set()) | half.get(path, set()) | ({digest(files[path].data)} if path in files else set())
+        if here not in ours:
+            out.append(f"{path} was edited by hand" if path in known else f"{path} was not made by this compiler")
+    return out
 
 
 def _same(place: Path, output: Output) -> bool:
-    try:
-        stat = os.lstat(place)
-        return (
-            place.is_file()
-            and not place.is_symlink()
-            and place.read_bytes() == output.data
-            and (stat.st_mode & 0o777) == (0o755 if output.executable else 0o644)
-        )
-    except OSError:
+    """True where the file is there with this content; of its mode only the execute bit counts, for the umask of a clone is its own."""
+    if place.is_symlink() or not place.is_file() or place.read_bytes() != output.data:
         return False
+    return bool(place.stat().st_mode & 0o100) == output.executable
 
 
 def _put(place: Path, data: bytes, mode: int) -> None:
@@ -180,8 +193,6 @@ def _put(place: Path, data: bytes, mode: int) -> None:
             file.write(data)
             file.flush()
             os.fchmod(file.fileno(), mode)
-        if place.is_dir() and not place.is_symlink():
-            raise Refused(f"{place} is a folder; remove it")
         os.replace(temporary, place)
     finally:
         temporary.unlink(missing_ok=True)

@@ -77,7 +77,7 @@ def test_a_file_edited_by_hand_is_refused_and_nothing_changes(tmp_path, b, path)
     with pytest.raises(Refused, match="edited by hand"):
         write(tmp_path, b, NEW)
     assert tree(tmp_path) == before
-    write(tmp_path, b, NEW, force=True)
+    assert write(tmp_path, b, NEW, force=True).overwritten == [f"{path} was edited by hand"]
     assert (tmp_path / "RUNBOOK.md").read_bytes() == b"new\n" and not (tmp_path / "box/gone.sh").exists()
 
 
@@ -156,6 +156,27 @@ def test_killed_at_any_point_the_next_run_finishes(tmp_path, b):
         if code == 0:
             break
     assert code == 0 and step > 8
+
+
+def test_killed_twice_with_different_contents_is_no_edit(tmp_path, b):
+    """What each of the killed runs has written is still known as ours."""
+    write(tmp_path, b, OLD)
+    script = CRASH.format(root=str(ROOT), tests=str(ROOT / "tests/unit"))
+    for step, text in (("9", "middle"), ("9", "other")):
+        changed = script.replace("w.write(Path", f"NEW['RUNBOOK.md'] = type(NEW['RUNBOOK.md'])(b'{text}'); w.write(Path")
+        assert subprocess.run([sys.executable, "-c", changed, str(tmp_path), step], check=False).returncode == 9
+    assert tree(tmp_path)["RUNBOOK.md"] == b"other" and (tmp_path / NEXT).exists()
+    write(tmp_path, b, NEW)
+    assert tree(tmp_path)["RUNBOOK.md"] == b"new\n" and not (tmp_path / NEXT).exists()
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(tmp_path, b):
+    write(tmp_path, b, OLD)
+    (tmp_path / "box/b.sh").mkdir()
+    before = tree(tmp_path)
+    with pytest.raises(Refused):
+        write(tmp_path, b, NEW, force=True)
+    assert tree(tmp_path) == before
 
 
 def test_two_at_once_leave_one_whole_result(tmp_path, b):
