@@ -48,6 +48,7 @@ smoke_drill() { # returns: 0 the second attempt went on, 1 it did not, or it cou
   elif [[ $SMOKE_RESULT == passed ]] && ((10#$second <= 10#$first)); then
     SMOKE_RESULT=failed SMOKE_WHY="the second attempt began at step $second again (killed at $killed): it does not resume"
   fi
+  [[ $SMOKE_RESULT == passed ]] || SMOKE_SHA='' SMOKE_BYTES=''
   [[ $SMOKE_RESULT != passed ]] || { log "resumed: killed at step $killed, went on at step $second" && smoke_time_save; }
   smoke_report "$SMOKE_WORK/log2"
 }
