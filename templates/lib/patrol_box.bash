@@ -35,7 +35,7 @@ probe() { # <seconds> <words...>    returns: theirs unless 0, 124 where it did n
 kill_tree() { # <pid>
   local child children=''
   { IFS= read -r children <"/proc/$1/task/$1/children"; } 2>/dev/null || :
-  for child in $children; do kill -KILL "$child" 2>/dev/null || :; done
+  for child in $children; do kill_tree "$child" || :; done
   kill -KILL "$1" 2>/dev/null
 }
 

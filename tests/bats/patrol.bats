@@ -178,7 +178,7 @@ calm_room() { # disks that are neither full nor another test's
   verdict 0 healthy
   [[ ${lines[0]} == *'gpu=UNKNOWN(timeout)'* ]]
   # Nothing of the look is left behind.
-  run ! kill -0 "$(<"$BATS_TEST_TMPDIR/hung")"
+  wait_for 5 bash -c '! kill -0 "$1"' gone "$(<"$BATS_TEST_TMPDIR/hung")"
 }
 
 @test "patrol: what a GPU does not tell is UNKNOWN, never idle (case 81)" {
