@@ -162,7 +162,7 @@ def test_killed_twice_with_different_contents_is_no_edit(tmp_path, b):
     """What each of the killed runs has written is still known as ours."""
     write(tmp_path, b, OLD)
     script = CRASH.format(root=str(ROOT), tests=str(ROOT / "tests/unit"))
-    for step, text in (("9", "middle"), ("9", "other")):
+    for step, text in (("9", "middle"), ("9", "other"), ("7", "third")):
         changed = script.replace("w.write(Path", f"NEW['RUNBOOK.md'] = type(NEW['RUNBOOK.md'])(b'{text}'); w.write(Path")
         assert subprocess.run([sys.executable, "-c", changed, str(tmp_path), step], check=False).returncode == 9
     assert tree(tmp_path)["RUNBOOK.md"] == b"other" and (tmp_path / NEXT).exists()
