@@ -95,7 +95,7 @@ _INT = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+\Z")
 _WORDS = {"true": True, "false": False, "null": None}
 # What some YAML version reads as something other than text.
-_BOOLISH = re.compile(r"(?:y|yes|n|no|on|off|true|false)\Z", re.I)
+_BOOLISH = re.compile(r"(?:yes|no|on|off|true|false)\Z", re.I)  # y and n are text to every reader in use
 _NULLISH = re.compile(r"(?:~|null)?\Z", re.I)
 _NUMBERISH = re.compile(
     r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?"
@@ -239,7 +239,7 @@ def _data(doc: Document, letter: str, node: Node, free: bool, top: bool = False)
 def _doubt_hint(text: str, doubt: str) -> str:
     quoted = f'write "{text}" where text is meant'
     if doubt == "true or false":
-        word = "true" if text.lower() in ("y", "yes", "on", "true") else "false"
+        word = "true" if text.lower() in ("yes", "on", "true") else "false"
         return f"write {word} for the value, or {quoted.removeprefix('write ')}"
     if doubt == "null":
         return f"write null for no value, or {quoted.removeprefix('write ')}"

@@ -259,7 +259,7 @@ def _type_hint(doc: Document, path: tuple, value: Any, kinds: list) -> str:
     if "string" in kinds and value is not None and not isinstance(value, (dict, list)):
         return f'write "{raw}" in quotes'
     if isinstance(value, str):
-        if "boolean" in kinds and value.lower() in ("true", "false", "yes", "no", "on", "off"):
+        if "boolean" in kinds and value.lower() in ("true", "false", "yes", "no", "on", "off", "y", "n"):
             return f"write {'true' if value.lower() in ('true', 'yes', 'on') else 'false'} without quotes"
         if "integer" in kinds or "number" in kinds:
             return _number_hint(str(path[-1]) if path else "", value)

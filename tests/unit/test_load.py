@@ -40,9 +40,9 @@ def test_a_column_is_the_text_as_written(tmp_path, rental, sweep, written):
 
 
 def test_unambiguous_scalars():
-    assert [scalar(text)[0] for text in ("true", "false", "null", "", "7", "-3", "0", "2.50", "abc", "1.2.3", "v1", "1 GB")] == \
-        [True, False, None, None, 7, -3, 0, 2.5, "abc", "1.2.3", "v1", "1 GB"]
-    assert all(scalar(text)[1] for text in ("yes", "No", "OFF", "y", "TRUE", "Null", "1_0", "0o17", "0b1", "1e3", "1.", ".5", "+1", "1:30", ".inf", ".NaN", "2026-08-01", "9" * 30))
+    assert [scalar(text)[0] for text in ("true", "false", "null", "", "7", "-3", "0", "2.50", "abc", "1.2.3", "v1", "1 GB", "y", "N")] == \
+        [True, False, None, None, 7, -3, 0, 2.5, "abc", "1.2.3", "v1", "1 GB", "y", "N"]
+    assert all(scalar(text)[1] for text in ("yes", "No", "OFF", "TRUE", "Null", "1_0", "0o17", "0b1", "1e3", "1.", ".5", "+1", "1:30", ".inf", ".NaN", "2026-08-01", "9" * 30))
 
 
 def bomb() -> str:
