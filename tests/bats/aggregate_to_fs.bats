@@ -243,3 +243,15 @@ PY
   (busybox_path && aggregate)
   sound 2 2 4
 }
+
+@test "aggregate: two at once end with the one whole bundle" {
+  finished_cell "$D" a 400000
+  finished_cell "$D" b 400000
+  aggregate >/dev/null 2>&1 3>&- &
+  local other=$!
+  run --separate-stderr aggregate
+  [[ $status -eq 0 ]]
+  wait "$other"
+  sound 2 2 4
+  [[ -z $(find "$B" -name '*.tmp') ]]
+}

@@ -392,3 +392,16 @@ PY
   [[ $status -eq 0 ]]
   home_is_whole generic-ssh
 }
+
+@test "pull: a second pull beside a live one is 75; a dead one's lock is taken over" {
+  bundle a
+  L=$LOCAL_DIR/local.r1
+  mkdir -p "$L/.partial"
+  echo $$ >"$L/.partial/lock"
+  run --separate-stderr here
+  refused 75 "process $$"
+  echo 999999 >"$L/.partial/lock"
+  run --separate-stderr here
+  [[ $status -eq 0 && ! -e $L/.partial/lock ]]
+  home_is_whole local
+}
