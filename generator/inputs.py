@@ -35,8 +35,8 @@ def locate(word: str, folder: str) -> tuple[Path, str]:
             )
     elif not path.exists():
         raise Usage(f"there is no file {word}")
-    elif path.is_dir():
-        raise Usage(f"{word} is a folder; name a file or one of: {', '.join(known(folder))}")
+    elif not path.is_file():
+        raise Usage(f"{word} is not a plain file; name a file or one of: {', '.join(known(folder))}")
     full = path.resolve()
     return path, full.relative_to(ROOT).as_posix() if full.is_relative_to(ROOT) else path.name
 

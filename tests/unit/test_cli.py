@@ -91,7 +91,7 @@ def test_no_profile_no_render(gr):
     assert gr("compile")[0] == 2
     code, _, err = gr("compile", "rentel")
     assert code == 2 and "did you mean 'rental'?" in err and not (gr.root / "out").exists()
-    assert gr("compile", "no/such.yaml")[0] == 2 and gr("compile", str(gr.root))[0] == 2
+    assert gr("compile", "no/such.yaml")[0] == 2 and gr("compile", str(gr.root))[0] == 2 and gr("compile", "/dev/zero")[0] == 2
     assert gr("compile", "rental", "--job", "dmo")[2].endswith("did you mean 'demo'?\n")
     assert gr("compil", "rental")[0] == 2 and gr()[0] == 2
 

@@ -9,6 +9,7 @@ import pytest
 from conftest import FIXTURES, ROOT, TODAY
 from generator import render
 from generator.bind import bind
+from generator.budget import left_out
 from generator.inputs import FREE, known
 from generator.load import load
 from generator.rules import check
@@ -218,3 +219,20 @@ def test_no_secret_of_the_environment_reaches_the_output(tmp_path):
                    cwd=ROOT, env=env, check=True, capture_output=True)
     texts = [path.read_text(encoding="utf-8") for path in (tmp_path / "o").rglob("*") if path.is_file()]
     assert texts and not any("canary-4711" in text for text in texts) and any("WANDB_API_KEY" in text for text in texts)
+
+
+def test_every_profile_compiles_without_its_optional_tiers():
+    """The survival proof is done again, and no folder stays on a tier that the renter has not."""
+    seen = 0
+    for name in known("profiles"):
+        profile = load(ROOT / "profiles" / f"{name}.yaml", f"profiles/{name}.yaml", "P")
+        optional = [tier["name"] for tier in profile.data["storage"]["tiers"] if tier.get("optional")]
+        for without in {*((one,) for one in optional), *([tuple(optional)] if optional else [])}:
+            found = check(profile, JOB, without, TODAY)
+            assert [one for one in found if one.severity == "error" and one.code != "P318"] == [], (name, without)
+            b = bind(profile, JOB, without)
+            for place in ("DATA_DIR", "DURABLE_DIR", "SCRATCH", "HF_HOME", "CRED_FILE"):
+                assert not left_out(b[place].value, profile.data, without), (name, without, place)
+            assert b["DURABLE_TIER"].value not in without and b["DATA_TIER"].value not in without
+            seen += 1
+    assert seen > 10
