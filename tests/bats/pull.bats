@@ -405,3 +405,43 @@ PY
   [[ $status -eq 0 && ! -e $L/.partial/lock ]]
   home_is_whole local
 }
+
+# A laptop's userland in the BSD way: stat knows -f only, there is no timeout, sync takes no names, mv knows no -T.
+bsd_laptop() {
+  local dir=$BATS_TEST_TMPDIR/bsd tool
+  mkdir -p "$dir"
+  for tool in bash awk basename cat chmod cmp cp cut date dd df dirname find git grep head hostname id ls mkdir mv openssl printf pwd rm rsync \
+    sed sleep sort ssh-keygen tail tar tr uname wc xargs; do
+    ln -sfn "$(PATH=$REAL_PATH type -P "$tool")" "$dir/$tool"
+  done
+  [[ -z ${SSHD_DIR-} ]] || ln -sfn "$SSHD_DIR/bin/ssh" "$dir/ssh"
+  cat >"$dir/stat" <<SHIM
+#!$(type -P bash)
+[[ " \$* " != *' -c '* && " \$* " != *' -- '* ]] || { echo 'stat: illegal option' >&2; exit 1; }
+args=()
+for word in "\$@"; do
+  case \$word in -f) word=-c ;; %*) word=\${word//%z/%s} word=\${word//%m/%Y} word=\${word//%c/%Z} ;; esac
+  args+=("\$word")
+done
+exec $(type -P stat) "\${args[@]}"
+SHIM
+  printf '#!%s\n(($# == 0)) || exit 1\nexec %q\n' "$(type -P bash)" "$(type -P sync)" >"$dir/sync"
+  chmod +x "$dir/stat" "$dir/sync"
+  PATH=$dir
+  hash -r
+}
+
+@test "pull: a laptop with BSD's tools and no timeout, over ssh and here" {
+  bundle a b
+  sshd_start
+  compile_job local demo
+  local own=$OUT
+  compile_job generic-ssh demo
+  run --separate-stderr bash -c "$(declare -f bsd_laptop); $(declare -p REAL_PATH SSHD_DIR BATS_TEST_TMPDIR); bsd_laptop
+    BASH_COMPAT=32 bash '$OUT/local/pull.sh' demo-pod --data-dir '$BOX/data' --durable-dir '$BOX/durable' &&
+    BASH_COMPAT=32 bash '$own/local/pull.sh' --data-dir '$BOX/data' --durable-dir '$BOX/durable' &&
+    BASH_COMPAT=32 bash '$OUT/local/patrol.sh' demo-pod --data-dir '$BOX/data' --durable-dir '$BOX/durable'"
+  # Patrol has no status.sh there to ask: not known, and said so.
+  [[ $status -eq 69 && $output == *'unknown; done'* ]]
+  home_is_whole generic-ssh
+}
