@@ -76,6 +76,14 @@ def code(value) -> Safe:
     return Safe("<code>" + html + "</code>")
 
 
+def directive(value) -> Safe:
+    """The value of a scheduler's directive (`#SBATCH --job-name=…`): no quoting is sure there, so what would need it is refused."""
+    text = str(value)
+    if not _BARE.match(text):
+        raise ValueError(f"{text!r} cannot stand in a directive: a blank or a sign would cut or change what follows")
+    return Safe(text)
+
+
 def to_json(value) -> Safe:
     """JSON, which is YAML too: what YAML would fold or refuse is escaped."""
     text = json.dumps(value, ensure_ascii=False)

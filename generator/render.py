@@ -18,7 +18,7 @@ What a template may call stands in docs/architecture.md. A Markdown template (`R
     gb(bytes)       a number of bytes in GB with up to 2 decimals
     and the helpers of runbook.py: box, script, here, prose, cite, check, yes, rows, facts …
 
-Every `{{ … }}` needs a filter of quote.py (q, comment, md, code, json, py); plain integers may go without.
+Every `{{ … }}` needs a filter of quote.py (q, comment, md, code, json, py, directive); plain integers may go without.
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ def _environment():
         comment_start_string="<#--",
         comment_end_string="--#>",
     )
-    env.filters.update(q=quote.word, comment=quote.comment, md=quote.md, code=quote.code, json=quote.to_json, py=quote.python)
+    env.filters.update(
+        q=quote.word, comment=quote.comment, md=quote.md, code=quote.code, json=quote.to_json, py=quote.python, directive=quote.directive
+    )
     del env.filters["default"], env.filters["d"]
     return env
 

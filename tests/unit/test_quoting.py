@@ -245,3 +245,13 @@ def test_how_a_word_is_written(value, written):
 
 def test_how_a_comment_is_written():
     assert quote.comment("a\n b\x1b c  d") == "a b c d"
+
+
+@quick
+@given(text)
+def test_a_directive_takes_only_what_needs_no_quoting(value):
+    """Case 67: a blank in a directive's value swallows the rest, so it is refused and never rendered."""
+    try:
+        assert re.fullmatch(r"[A-Za-z0-9_@%+,./:=-]+", quote.directive(value)) and quote.directive(value) == value
+    except ValueError:
+        assert not re.fullmatch(r"[A-Za-z0-9_@%+,./:=-]+", value)
