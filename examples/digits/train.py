@@ -139,10 +139,10 @@ def main() -> None:
             replace(given.out / "best.pth", packed({"model": model.state_dict(), "epoch": epoch + 1}))
             replace(given.out / "best_metrics.json", (json.dumps(row, indent=2) + "\n").encode())
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1, "best": best, "settings": settings}
-        replace(given.out / "latest.pth", packed(state))
         if not given.no_log:
             with open(given.out / "log.jsonl", "a", encoding="utf-8") as log:
                 log.write(json.dumps(row) + "\n")
+        replace(given.out / "latest.pth", packed(state))
         print(f"epoch {epoch + 1}/{given.epochs} loss {loss:.4f} accuracy {accuracy:.4f}", flush=True)
         leave_if_stopped(epoch + 1)
     print(f"done: best accuracy {best:.4f}", flush=True)
