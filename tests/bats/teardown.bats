@@ -177,6 +177,20 @@ teardown_run() { run --separate-stderr "$TD" terminate --run --approve "$OK" </d
   not_acted
 }
 
+@test "teardown: a bundle that changes after the verification, or one that leaves no receipt, shuts it (S96 S98)" {
+  local real
+  real=$(type -P python3)
+  printf '#!/bin/sh\n%s "$@" || exit\ntouch -d "+1 hour" %s\n' "$real" "$L/final_ckpts/b/metrics.json" >"$BATS_TEST_TMPDIR/bin/python3"
+  chmod +x "$BATS_TEST_TMPDIR/bin/python3"
+  teardown_run
+  refused 77 'changed after it was verified'
+  "$TD" terminate >/dev/null 2>&1 || :
+  printf '#!/bin/sh\nexit 0\n' >"$BATS_TEST_TMPDIR/bin/python3"
+  teardown_run
+  refused 77 'left no receipt'
+  not_acted
+}
+
 @test "teardown: another instance, run or profile in box.json shuts it (S99 case 133)" {
   local instance
   for instance in box-77 box- latest '' '-x' 'box-7;id' 'box 7' BOX-7; do
