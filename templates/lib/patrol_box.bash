@@ -48,10 +48,10 @@ look_around() {
   box_places
   printf 'now %s\nhost %s\nfolder %s\n' "$(date +%s)" "$(cat /proc/sys/kernel/hostname 2>/dev/null)" "$D"
   look_status
-  look_room data "$DATA_DIR"
-  [[ -z $DURABLE_DIR || $DURABLE_DIR == "$DATA_DIR" ]] || look_room durable "$DURABLE_DIR"
+  look_tier_room data "$DATA_DIR"
+  [[ -z $DURABLE_DIR || $DURABLE_DIR == "$DATA_DIR" ]] || look_tier_room durable "$DURABLE_DIR"
   expand_path SCRATCH
-  [[ -z $SCRATCH ]] || look_room scratch "$SCRATCH"
+  [[ -z $SCRATCH ]] || look_tier_room scratch "$SCRATCH"
   look_gpu
   look_memory
   look_processes
@@ -75,7 +75,7 @@ look_status() {
   fi
 }
 
-look_room() { # <name> <path>    "room NAME bytes TOTAL USED AVAIL" and "room NAME inodes ..."
+look_tier_room() { # <name> <path>    "room NAME bytes TOTAL USED AVAIL" and "room NAME inodes ..."
   local kind flag line
   for kind in bytes inodes; do
     [[ $kind == bytes ]] && flag=-k || flag=-i
