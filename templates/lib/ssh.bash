@@ -44,10 +44,13 @@ local_places() {
 
 # ssh's words into SSH_WORDS. Paths in them are relative to L, where it is started: no blank and no % can matter.
 ssh_words() { # [liveness]    with that word no connection of earlier is reused: it would answer for a dead box
-  local strict=accept-new
+  local strict=accept-new every=$KEEPALIVE_S times=$KEEPALIVE_MAX
+  # A link that died is noticed within three minutes, also where the profile's values are for a person's idle session.
+  ((every > 0 && every <= 60)) || every=30
+  ((times > 0 && every * times <= 180)) || times=$((180 / every))
   if [[ -s $L/known_hosts ]]; then strict=yes; fi
   SSH_WORDS=(ssh -T -o BatchMode=yes -o ConnectTimeout=15 -o ConnectionAttempts=1
-    -o "ServerAliveInterval=$KEEPALIVE_S" -o "ServerAliveCountMax=$KEEPALIVE_MAX"
+    -o "ServerAliveInterval=$every" -o "ServerAliveCountMax=$times"
     -o "StrictHostKeyChecking=$strict" -o UserKnownHostsFile=known_hosts -o GlobalKnownHostsFile=/dev/null
     -o "HostKeyAlias=$PROFILE.$RUN" -o CheckHostIP=no -o UpdateHostKeys=no -o HashKnownHosts=no
     -o ForwardAgent=no -o ForwardX11=no -o ClearAllForwardings=yes -o PermitLocalCommand=no -o LogLevel=ERROR)

@@ -48,7 +48,11 @@ home_is_whole() { # <profile>
   home_is_whole generic-ssh
   grep -q "\"run_id\": \"$RUN_ID\"" "$L/box.json"
   grep -q '"host_key": "SHA256:' "$L/box.json"
-  # rsync was really the way.
+  # A dead link is noticed within minutes, not hours (T32), and rsync was really the way.
+  local every times
+  every=$(grep -o 'ServerAliveInterval=[0-9]*' "$SSH_CALLS" | head -n 1 | tr -dc 0-9)
+  times=$(grep -o 'ServerAliveCountMax=[0-9]*' "$SSH_CALLS" | head -n 1 | tr -dc 0-9)
+  ((every > 0 && times > 0 && every * times <= 180))
   grep -q rsync "$SSH_CALLS"
   run --separate-stderr over_ssh
   [[ $status -eq 0 && $stderr == *' 0 files, 0 bytes to come'* ]]
