@@ -1,4 +1,4 @@
-"""`make demo`, for real: torch trains, a cell is killed, the identical command resumes it (X1, S27, S78), and it runs again."""
+"""`make demo`, for real: torch trains, a cell is killed, the identical command resumes it (S51), results come home verified (S90), and no teardown before (S96)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example's trainer: stopped by a signal, then killed, it ends with the same bytes as one that was left alone (case of a resumed cell, X1)."""
+"""The example's trainer: stopped by a signal, then killed, it ends with the same bytes as one that was left alone (S51)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def text_of(name: str) -> str:
 
 
 def test_nothing_points_outside():
-    """S2 and issue of origin: a user has this repository alone."""
+    """A user has this repository alone."""
     assert OUTSIDE["a folder beside the project"].search("../" + "shared/facts") and OUTSIDE["a path of somebody's machine"].search(" /wor" + "k/main")
     found = [f"{name}: {what}: {hit.group()}" for name in files() for what, pattern in OUTSIDE.items() for hit in [pattern.search(text_of(name))] if hit]
     assert found == []

@@ -1,4 +1,4 @@
-"""The same inputs give the same bytes anywhere, and out/ holds them: S2, and "a reviewer can diff"."""
+"""The same inputs give the same bytes anywhere, and out/ holds them: a reviewer can trust the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every generated script stands alone and is clean, for every profile (S2, case of a copied script; `make check` runs the same lint)."""
+"""Every generated script stands alone and is clean, for every profile; `make check` runs the same lint."""
 
 from __future__ import annotations
 
