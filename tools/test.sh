@@ -16,9 +16,9 @@ run_bats() { # one process a file, the longest files first; each leaves FILE.tap
   find tests -name '*.bats' -not -path '*/fixtures/*' -exec wc -c {} + | awk '$2 != "total" { print $1, $2 }' | sort -rn | cut -d ' ' -f 2- |
     tr '\n' '\0' | xargs -0 -n 1 -P "$(cores)" bash -c '
       name=${3#tests/}; log=$2/${name//\//.}
-      rc=0; "$1" --tap "$3" >"$log.tap" 2>&1 || rc=$?
+      rc=0; SECONDS=0; "$1" --tap "$3" >"$log.tap" 2>&1 || rc=$?
       echo "$rc" >"$log.rc"
-      if ((rc)); then echo "FAILED $3"; else echo "passed $3"; fi' _ "$BATS" "$LOGS"
+      if ((rc)); then echo "FAILED $3, $SECONDS s"; else echo "passed $3, $SECONDS s"; fi' _ "$BATS" "$LOGS"
 }
 
 report_bats() { # prints failures, skips and the counts; returns 1 where something failed
