@@ -75,6 +75,7 @@ list_paths() { # <cell folder>    returns: 0, 65 a name that no list can hold, 7
     return "$EX_INTEGRITY"
   done
   ((${#LIST_PATHS[@]} > 0)) || { log "$dir has no result file" && return "$EX_COPY"; }
+  ((${#LIST_PATHS[@]} > 1)) || return 0
   text=$(printf '%s\n' "${LIST_PATHS[@]}" | LC_ALL=C sort -u) || return "$EX_COPY"
   LIST_PATHS=()
   while IFS= read -r path; do LIST_PATHS+=("$path"); done <<<"$text"
@@ -104,7 +105,7 @@ list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still b
   done
   hash_text "$LIST_TEXT" || return "$EX_COPY"
   LIST_DIGEST=$REPLY
-  replace_file "$D/state/$cell.sha256" "$LIST_TEXT"
+  replace_file "$D/state/$cell.sha256" "$LIST_TEXT" soon
 }
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
@@ -171,13 +172,13 @@ sync_todo() { # <target folder>
 
 # Room for the whole copy, before its first byte: the old files stay until the new ones are proven.
 sync_room() { # <target folder>    returns: 0 or 73
-  local REPLY
-  if free_bytes "$1" && [[ -n $REPLY ]] && ((TODO_BYTES + 65536 > REPLY)); then
-    log "no room for the copy: it needs $TODO_BYTES bytes, $1 has $REPLY"
+  look_room "$1"
+  if [[ -n ${ROOM_BYTES[0]} ]] && ((TODO_BYTES + 65536 > ROOM_BYTES[0])); then
+    log "no room for the copy: it needs $TODO_BYTES bytes, $1 has ${ROOM_BYTES[0]}"
     return "$EX_NOROOM"
   fi
-  if free_inodes "$1" && [[ -n $REPLY ]] && ((${#TODO[@]} + 6 > REPLY)); then
-    log "no room for the copy: it needs ${#TODO[@]} files, $1 has inodes for $REPLY"
+  if [[ -n ${ROOM_INODES[0]} ]] && ((${#TODO[@]} + 6 > ROOM_INODES[0])); then
+    log "no room for the copy: it needs ${#TODO[@]} files, $1 has inodes for ${ROOM_INODES[0]}"
     return "$EX_NOROOM"
   fi
 }
@@ -185,7 +186,7 @@ sync_room() { # <target folder>    returns: 0 or 73
 # One file under a temporary name in its own target folder. Says 73 where the disk is full.
 copy_one() { # <source> <folder> <temporary path>
   local said
-  mkdir -p -- "$2" || return "$EX_COPY"
+  [[ -d $2 ]] || mkdir -p -- "$2" || return "$EX_COPY"
   [[ ! -L $2 ]] || { log "$2 is a link, not a folder of the bundle" && return "$EX_COPY"; }
   said=$(cp -L -- "$1" "$3" 2>&1) && return 0
   log "copying $1 failed: ${said//[[:cntrl:]]/ }"
@@ -244,9 +245,9 @@ sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason sai
     log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
     return "$EX_INTEGRITY"
   fi
-  mkdir -p -- "$target" "$B/records" 2>/dev/null || { log "$target cannot be made" && return "$EX_COPY"; }
   [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
   drop_own_leftovers "$target" || return
+  mkdir -p -- "$target" "$B/records" 2>/dev/null || { log "$target cannot be made" && return "$EX_COPY"; }
   sync_todo "$target"
   sync_room "$target" || return
   if ((${#TODO[@]} > 0)); then sync_files "$D/cells/$cell" "$target" || return; fi

@@ -67,11 +67,29 @@ gate_cell() {
   esac
   [[ -z $HF_HOME ]] || expand_path HF_HOME
   gate_inputs
-  gate_cell_room
   gate_gpus
   read_secrets
   prove_proxy
-  make_scratch || refuse "$EX_NOROOM" "$S" "the scratch folder cannot be made" "look at SCRATCH=$SCRATCH: room, rights"
+  make_folders
+  gate_cell_room
+}
+
+# All folders of the cell but its own, in one call.
+make_folders() {
+  mkdir -p -- "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$S/cache" "$S/t/$CELL_INDEX" ||
+    refuse "$EX_NOROOM" "mkdir" "the cell's folders cannot be made" "look at DATA_DIR, DURABLE_DIR and SCRATCH=$SCRATCH: room, rights"
+  mark_scratch || refuse "$EX_NOROOM" "$S" "it cannot be written" "look at SCRATCH=$SCRATCH: room, rights"
+  drop_dead_room
+}
+
+# Room that killed attempts have kept; a living runner's stays.
+drop_dead_room() {
+  local file pid
+  for file in "$D/state/.$CELL.json."*.tmp "$B/records/.$CELL.json."*.tmp; do
+    pid=${file%.tmp}
+    pid=${pid##*.}
+    [[ ! -e $file || -d /proc/$pid ]] || rm -f -- "$file"
+  done
 }
 
 # The claim, then a clean folder, then the record that says running.
@@ -85,6 +103,7 @@ take_cell() {
   trap 'on_stop USR1' USR1
   trap 'on_limit' USR2
   take_claim "$CELL" || rc=$?
+  ((rc == 0)) || drop_room
   case $rc in
     0) ;;
     "$EX_BUSY") refuse "$EX_BUSY" "cell $CELL" "another runner was quicker" "leave it to that one" ;;
@@ -94,12 +113,12 @@ take_cell() {
   # Whoever ran it before may have died and left the trainer alive.
   ((CLAIM_N == 0)) || sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S"
   clean_folder
-  mkdir -p -- "$CELL_DIR" "${CELL_LOG%/*}" "$D/state" || refuse "$EX_NOROOM" "$CELL_DIR" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $CELL_DIR ]] || mkdir -p -- "$CELL_DIR" || refuse "$EX_NOROOM" "$CELL_DIR" "the folder cannot be made" "look at the data tier: room, rights"
   utc_now
   STARTED=$REPLY
-  # Some room is kept for the last record: a disk that the cell fills would else have none for why.
-  printf '%032768d' 0 2>/dev/null >"$D/state/.$CELL.reserve" || :
-  write_cell running '' '' || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
+  # Lost in a power cut, it is unknown, as it would be with it: the claim is flushed already.
+  write_cell running '' '' soon || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
+  keep_room
   event running "$CELL" "$ATTEMPT" "process $$"
 }
 
@@ -122,7 +141,7 @@ clean_folder() {
   event quarantine "$CELL" "$ATTEMPT" "$to"
 }
 
-write_cell() { # <state> <class> <why>
+write_cell() { # <state> <class> <why> [soon]
   local url=''
   [[ ! -s $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
   record_open cell/1
@@ -142,7 +161,7 @@ write_cell() { # <state> <class> <why>
   record_text files_sha256 ''
   record_text tracker_url "$url"
   record_close
-  replace_file "$D/state/$CELL.json" "$RECORD"
+  replace_file "$D/state/$CELL.json" "$RECORD" "${4-}"
 }
 
 # --- signals: the trap does the work, for a wait that has just begun would not look at a flag ---
@@ -174,10 +193,11 @@ on_limit() {
 
 # In the child, before it becomes the command.
 prepare_child() {
-  local REPLY
+  local REPLY names
   cell_env || { printf 'gpu-runbook: the proxy hook failed: %s\n' "$REPLY" && return "$EX_GATE"; }
   cd -- "$CODE_DIR" || return
-  printf 'gpu-runbook: environment names: %s\n' "$(compgen -e | tr '\n' ' ')"
+  names=$(compgen -e) || names=''
+  printf 'gpu-runbook: environment names: %s\n' "${names//$'\n'/ }"
 }
 
 run_cell() {
@@ -204,7 +224,6 @@ run_cell() {
   ENDED=$REPLY
   oom_count
   OOM_AFTER=$REPLY
-  rm -f -- "$D/state/.$CELL.reserve"
   printf 'gpu-runbook: ended %s status %s\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
   CELL_EXIT=$CELL_RC
   ((CELL_RC <= 128 || CELL_RC >= 193)) || CELL_SIGNAL=$((CELL_RC - 128))
@@ -220,6 +239,7 @@ judge_end() {
   fi
   if ((LOG_LOST)); then
     CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
+    classify_disk
   else
     has_evidence || missing=$REPLY
     if [[ $CELL_RC -eq 0 && -z $STOP_SIGNAL && -z $LIMIT_HIT && -z $missing ]]; then
@@ -234,6 +254,7 @@ judge_end() {
 
 write_failed() {
   local state=failed number
+  drop_room
   [[ $CLASS != preempted ]] || state=preempted
   write_cell "$state" "$CLASS" "$WHY" || log "the record of cell $CELL could not be written: it stays running under a claim that is dead, so unknown"
   event "$state" "$CELL" "$ATTEMPT" "$CLASS: $WHY"
@@ -259,6 +280,7 @@ finish_sync() {
     return 0
   fi
   case $rc in "$EX_INTEGRITY" | "$EX_NOROOM") ;; *) rc=$EX_COPY ;; esac
+  drop_room
   cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" || :
   event unsynced "$CELL" "$attempt" "code $rc"
   log "cell $CELL: unsynced: it has finished, and its results lie in $CELL_DIR only; the next call copies again"

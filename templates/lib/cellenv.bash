@@ -124,10 +124,9 @@ cache_env() {
   export SCRATCH=$S
 }
 
-# Folders that the cell's environment names; one mkdir for all.
-make_scratch() {
-  [[ -d $S/t/$CELL_INDEX && -e $S/.gpu-runbook-scratch ]] && return 0
-  mkdir -p -- "$S/cache" "$S/t/$CELL_INDEX" 2>/dev/null && printf '%s\n' "$RUN_ID" >"$S/.gpu-runbook-scratch"
+# By this mark we know scratch as this run's own, and only then is it ever emptied.
+mark_scratch() {
+  [[ -s $S/.gpu-runbook-scratch ]] || { printf '%s\n' "$RUN_ID" >"$S/.gpu-runbook-scratch"; } 2>/dev/null
 }
 
 # How many threads numeric libraries may start, where nobody has said it: what this box lets us use, never all it has.
@@ -143,7 +142,7 @@ thread_env() {
 # All of it. To be called in the shell that becomes the cell.
 cell_env() { # returns: 0, or 77 with the reason in REPLY
   local one i
-  unset OVERRIDES_SAID
+  unset OVERRIDES_SAID HASH_TOOL
   export CELL_NAME=$CELL CELL_INDEX CELL_DIR CELL_ATTEMPT=$ATTEMPT CELL_RESUME RUN_ID PY
   export PYTHONUNBUFFERED=${PYTHONUNBUFFERED-1}
   # By this mark the cell's processes are found again, wherever they went.

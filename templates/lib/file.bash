@@ -7,16 +7,17 @@ flush() { # <path...>
 }
 
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
-replace_file() { # <file> <text>    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp
+# With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
+replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp" || ! mv -f -- "$tmp" "$file"; then
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
     rm -f -- "$tmp"
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
-  flush "$dir"
+  [[ -n $soon ]] || flush "$dir"
   [[ $(<"$file") == "${text%$'\n'}" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
@@ -27,6 +28,7 @@ replace_file() { # <file> <text>    returns: 0, or 74 with nothing changed under
 create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
   local file=$1 text=$2 dir=${1%/*} tmp rc=0
   [[ $dir != "$file" ]] || dir=.
+  [[ ! -e $file ]] || return 1
   tmp=$dir/.${file##*/}.$$.tmp
   if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
     rm -f -- "$tmp"

@@ -35,7 +35,7 @@ gate_code() { # <start: true or false>
   if [[ -n $commit && $commit != "$GIT_HEAD" ]]; then
     refuse "$EX_GATE" "run $R_run_id" "it is of commit $commit, and $GIT_TOP is at $GIT_HEAD" "check out $commit there, or begin anew with RUN=$JOB.2"
   fi
-  CODE_COMMIT=$GIT_HEAD CODE_BRANCH=$GIT_BRANCH
+  CODE_COMMIT=$GIT_HEAD
 }
 
 # The smoke of this box, of this commit and these scripts: passed with proof, or waived by somebody for a reason.

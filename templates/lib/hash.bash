@@ -3,7 +3,7 @@
 
 # openssl uses the processor's SHA instructions; older sha256sum does not. Chosen once.
 hash_tool() {
-  [[ -z ${HASH_TOOL-} ]] || return 0
+  case ${HASH_TOOL-} in openssl | sha256sum | shasum) return 0 ;; esac
   if command -v openssl >/dev/null 2>&1 && openssl dgst -sha256 -r </dev/null >/dev/null 2>&1; then
     HASH_TOOL=openssl
   elif command -v sha256sum >/dev/null 2>&1; then

@@ -45,14 +45,20 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  local REPLY path line n best i share fd
+  local REPLY path line n best i share fd all=0
   local -a load=() fds=()
   local -A of=()
   declare -gA SUM_OF
   SUM_OF=()
   (($# > 0)) || return 0
   hash_tool
-  hash_workers $#
+  # Little work is done sooner by one than shared out.
+  for path in "$@"; do
+    line=${STAT_OF[$path]-4194304}
+    all=$((all + ${line%%|*}))
+  done
+  REPLY=1
+  ((all < 4194304)) || hash_workers $#
   n=$REPLY
   for ((i = 0; i < n; i++)); do load[i]=0; done
   for path in "$@"; do

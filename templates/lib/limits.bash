@@ -24,31 +24,50 @@ oom_count() {
   done <"$file"
 }
 
-# The room that one cell needs must be there before it starts; a folder that cannot be written and flushed is no room either.
-# Two calls of df for both tiers. Refuses 73.
+# The room that one cell needs must be there before it starts, and a tier that cannot be written and flushed is no room either:
+# df says nothing of quotas and dead mounts. What is written is room kept for the cell's records (keep_room). Refuses 73.
 gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
-  local tier
+  local i
   local -a tiers=("$D")
   [[ $B == "$D" ]] || tiers+=("$B")
-  for tier in "${tiers[@]}"; do
-    free_bytes "$tier" || :
-    [[ -z $REPLY || $REPLY -ge $NEED_DISK_BYTES ]] ||
-      refuse "$EX_NOROOM" "$tier" "$REPLY bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"
-    free_inodes "$tier" || :
-    [[ -z $REPLY || $REPLY -ge $NEED_FILES ]] ||
-      refuse "$EX_NOROOM" "$tier" "$REPLY inodes are free, one cell needs $NEED_FILES" "remove small files there, or take a disk with more inodes"
-    probe_write "$tier" || refuse "$EX_NOROOM" "$tier" "a probe file cannot be written, flushed and read back" "look at the disk: full, read-only, or gone"
+  look_room "${tiers[@]}"
+  for ((i = 0; i < ${#tiers[@]}; i++)); do
+    [[ -z ${ROOM_BYTES[i]} || ${ROOM_BYTES[i]} -ge $NEED_DISK_BYTES ]] ||
+      refuse "$EX_NOROOM" "${tiers[i]}" "${ROOM_BYTES[i]} bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"
+    [[ -z ${ROOM_INODES[i]} || ${ROOM_INODES[i]} -ge $NEED_FILES ]] ||
+      refuse "$EX_NOROOM" "${tiers[i]}" "${ROOM_INODES[i]} inodes are free, one cell needs $NEED_FILES" "remove small files there, or take a disk with more inodes"
   done
+  probe_tiers
 }
 
-# A small file written, flushed, read back and removed: df alone says nothing of quotas and dead mounts.
-probe_write() { # <folder>
-  local file=$1/.probe.$$ back='' rc=0 text
-  printf -v text '%04096d' 7
-  { printf '%s\n' "$text" >"$file"; } 2>/dev/null && flush "$file" && { IFS= read -r back <"$file"; } 2>/dev/null || rc=1
-  [[ $back == "$text" ]] || rc=1
-  rm -f -- "$file"
-  return "$rc"
+# The probe of both tiers: written, flushed in one call, read back. Each lies where the cell's record will be written next.
+probe_tiers() {
+  local file back text
+  local -a probes=("$D/state/.$CELL.json.$$.tmp")
+  [[ $B == "$D" ]] || probes+=("$B/records/.$CELL.json.$$.tmp")
+  printf -v text '%032768d' 0
+  for file in "${probes[@]}"; do
+    { printf '%s\n' "$text" >"$file"; } 2>/dev/null || refuse_probe "$file"
+  done
+  flush "${probes[@]}" || refuse_probe "${probes[0]}"
+  for file in "${probes[@]}"; do
+    back=''
+    { IFS= read -r back <"$file"; } 2>/dev/null || :
+    [[ $back == "$text" ]] || refuse_probe "$file"
+  done
+}
+refuse_probe() { # <probe>
+  drop_room
+  refuse "$EX_NOROOM" "${1%/*}" "a probe file cannot be written, flushed and read back" "look at the disk: full, read-only, or gone"
+}
+
+drop_room() {
+  rm -f -- "$D/state/.$CELL.json.$$.tmp" "$B/records/.$CELL.json.$$.tmp"
+}
+
+# Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.
+keep_room() { # reads: D CELL
+  printf '%032768d' 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
 }
 
 # Declared data is there. How many files it holds is counted once by the formal gates, not for every cell.

@@ -16,6 +16,26 @@ df_line() { # <-k or -i> <path>
   printf '%s\n' "${text##*$'\n'}"
 }
 
+# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
+# empty where it is not known: no such call, or a file system that does not count inodes.
+look_room() { # <folders that exist...>
+  local blocks size left all i text
+  ROOM_BYTES=() ROOM_INODES=()
+  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
+  while read -r blocks size left all; do
+    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
+    ROOM_BYTES+=($((blocks * size)))
+    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
+  done <<<"$text"
+  # No such stat: two calls of df for each.
+  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
+    free_bytes "${!i}" || :
+    ROOM_BYTES+=("$REPLY")
+    free_inodes "${!i}" || :
+    ROOM_INODES+=("$REPLY")
+  done
+}
+
 # Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
 free_bytes() { # <path>
   local line

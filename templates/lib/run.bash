@@ -40,13 +40,12 @@ box_digest() { # <folder box/>
   hash_text "$text"
 }
 
-# Commit and branch of the code, into CODE_COMMIT (40 digits or none) and CODE_BRANCH.
+# The commit of the code, into CODE_COMMIT (40 digits or none).
 code_commit() {
-  CODE_COMMIT=none CODE_BRANCH=''
+  CODE_COMMIT=none
   command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
   CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
   [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
-  CODE_BRANCH=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || CODE_BRANCH=''
 }
 
 # The text of this run's record with HOST and BOOT_ID of now, into RECORD.
@@ -69,13 +68,14 @@ run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
 }
 
 new_run() { # <formal> <shard>: create the record, or find that another start was quicker
-  local REPLY id uuid digest
+  local REPLY id uuid digest branch=''
   IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
   utc_now
   id=${REPLY//[-:]/}-${uuid:0:8}
   box_digest "$SELF_DIR" || return
   digest=$REPLY
-  run_record "$id" "$1" "$CODE_COMMIT" "$CODE_BRANCH" "$2" "$digest" || return
+  [[ $CODE_COMMIT == none ]] || branch=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || branch=''
+  run_record "$id" "$1" "$CODE_COMMIT" "$branch" "$2" "$digest" || return
   create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
 }
 
@@ -98,7 +98,7 @@ mirror_run() {
   [[ $B != "$D" ]] || return 0
   local id=$R_run_id text rc=0
   text=$(<"$D/run.json")
-  mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
   create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
     refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
   read_record "$B/run.json" run/1 "$id" || rc=$?
@@ -156,7 +156,7 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
   self_dir
   run_places
   prove_durable
-  mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
   code_commit
   [[ $formal != true || $CODE_COMMIT != none ]] ||
     refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"

@@ -94,6 +94,8 @@ claim_says() { # <cell>    running where somebody lives behind the last claim, e
   last_claim "$1"
   case $CLAIM_STATE in
     live | foreign) REPLY=running ;;
+    # A folder alone is no claim: the cell was refused before it.
+    none) [[ -z ${RECORD_OF[$1]-} ]] && REPLY=pending || REPLY=unknown ;;
     *) REPLY=unknown ;;
   esac
 }
