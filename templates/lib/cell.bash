@@ -138,7 +138,6 @@ clean_folder() {
   done
   mv -- "$CELL_DIR" "$to" || refuse "$EX_COPY" "$CELL_DIR" "no attempt of this run made it, and it cannot be moved to $to" "move it away by hand"
   log "cell $CELL: its folder held files of no attempt of this run: moved to $to"
-  event quarantine "$CELL" "$ATTEMPT" "$to"
 }
 
 write_cell() { # <state> <class> <why> [soon]
@@ -235,7 +234,7 @@ judge_end() {
   find_leaks "$CELL_LOG"
   if [[ -n $LEAKS ]]; then
     log "warning: the log of cell $CELL holds the value of: $LEAKS; do not publish $CELL_LOG, and renew it"
-    event secret "$CELL" "$ATTEMPT" "the log holds the value of: $LEAKS"
+    printf 'gpu-runbook: this log holds the value of: %s\n' "$LEAKS" 2>/dev/null >>"$CELL_LOG" || :
   fi
   if ((LOG_LOST)); then
     CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"

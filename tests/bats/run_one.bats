@@ -127,6 +127,20 @@ teardown() { cells_teardown; }
   [[ $status -eq 0 && $output == *'exit codes'* ]]
 }
 
+@test "the GPU's name and driver stand in the record, by the pinned number (case 33)" {
+  mkdir -p "$HOME/bin"
+  printf '#!/bin/sh\necho "0, NVIDIA T4, 535.1, 15360, 3"\necho "1, NVIDIA L4, 550.54.15, 23034, 3"\n' >"$HOME/bin/nvidia-smi"
+  chmod +x "$HOME/bin/nvidia-smi"
+  sed 's/^readonly NEED_GPUS=0/readonly NEED_GPUS=1/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
+  cell a ok
+  PATH=$HOME/bin:$PATH CUDA_VISIBLE_DEVICES=1 run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a
+  [[ $status -eq 0 && $(member "$B/records/a.json" gpu) == 'NVIDIA L4, 550.54.15' ]]
+  printf '#!/bin/sh\necho "No devices were found"\n' >"$HOME/bin/nvidia-smi"
+  cell b ok
+  PATH=$HOME/bin:$PATH run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" b
+  refused 77 'GPUs' 'No devices were found'
+}
+
 # --- the second runner, stale claims ---
 
 @test "a live claim refuses and names the holder; a recycled pid and an old boot are stale (case 45, T17)" {
@@ -205,10 +219,13 @@ teardown() { cells_teardown; }
 
 @test "TERM, INT and HUP to run_one alone reach the trainer within a second; stopped is preempted, not done (case 23, case 42)" {
   local signal
-  for signal in TERM HUP USR1; do
+  # With job control: without it bash starts a background child with INT ignored.
+  for signal in TERM INT HUP USR1; do
     cell "s$signal" saves
+    set -m
     bash "$BOX/run_one.sh" --queue "$Q" "s$signal" >/dev/null 2>&1 3>&- &
     pid=$!
+    set +m
     wait_for 10 test -e "$D/cells/s$signal/ready"
     sent=$EPOCHREALTIME
     kill "-$signal" $pid
