@@ -31,7 +31,7 @@ write_formal() { # <state> <why>
 # The record's members into F_*, so that a rewrite keeps them.
 take_formal() {
   F_START=${R_start_id-} F_SESSION=${R_session-} F_NAME=${R_session_name-} F_SOCKET=${R_socket-}
-  F_PID=${R_pid-} F_TICKS=${R_start_ticks-} F_DIGEST=${R_box_digest-} F_POWER=${R_power_off-} F_SINCE=${R_since-}
+  F_PID=${R_pid-} F_TICKS=${R_start_ticks-} F_DIGEST=${R_box_digest-} F_POWER=${R_power_off-} F_SINCE=${R_since-} F_STATE=${R_state-}
 }
 
 # Is FORMAL_SUCCESS there for this run and start, over the manifest that lies in B now?
@@ -53,7 +53,7 @@ judge_formal() {
   local rc=0 REPLY host boot
   FORMAL_STATE=unknown FORMAL_WHY=''
   # shellcheck disable=SC2034 # not every script that judges prints all of them
-  F_START='' F_SESSION='' F_NAME='' F_SOCKET='' F_PID='' F_TICKS='' F_DIGEST='' F_POWER=false F_SINCE=''
+  F_START='' F_SESSION='' F_NAME='' F_SOCKET='' F_PID='' F_TICKS='' F_DIGEST='' F_POWER=false F_SINCE='' F_STATE=''
   read_record "$D/formal.json" formal/1 "$RUN_ID" || rc=$?
   case $rc in
     1) FORMAL_STATE=none FORMAL_WHY="no formal run was started here" && return 0 ;;
