@@ -19,7 +19,7 @@ probe() { # <seconds> <words...>    returns: theirs unless 0, 124 where it did n
   IFS= read -r -d '' -t "$limit" -u "$fd" part || { (($? <= 128)) || rc=124; }
   exec {fd}<&-
   if ((rc == 124)); then
-    [[ ! $pid =~ ^[0-9]+$ ]] || { kill_tree "$pid" || :; }
+    [[ ! $pid =~ ^[0-9]+$ ]] || kill_tree "$pid"
     return 124
   fi
   part=${part%$'\n'}
@@ -35,8 +35,9 @@ probe() { # <seconds> <words...>    returns: theirs unless 0, 124 where it did n
 kill_tree() { # <pid>
   local child children=''
   { IFS= read -r children <"/proc/$1/task/$1/children"; } 2>/dev/null || :
-  for child in $children; do kill_tree "$child" || :; done
-  kill -KILL "$1" 2>/dev/null
+  # From the top, so that none is there to start the next.
+  kill -KILL "$1" 2>/dev/null || :
+  for child in $children; do kill_tree "$child"; done
 }
 
 lines_with() { # <key> <text>: each line of the text behind a key
