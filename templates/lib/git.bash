@@ -176,9 +176,14 @@ git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
   [[ -n $(git_here config --get remote.origin.url) ]] ||
     git_refuse "git push" "$GIT_TOP has no remote 'origin', so the commit is nowhere else" "git -C $GIT_TOP remote add origin URL, then push"
   if [[ $3 == true ]]; then
-    said=$(git_bounded pull -q --ff-only origin "$branch" 2>&1) ||
-      git_refuse "git -C $GIT_TOP pull --ff-only origin $branch" "it failed: ${said//[[:cntrl:]]/ }" "bring $branch in line with origin by hand; nothing was changed"
-    there=$(git_here rev-parse -q --verify FETCH_HEAD) || there=''
+    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
+    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) || there=''
+    there=${there%%[[:space:]]*}
+    if [[ $there != "$GIT_HEAD" ]]; then
+      said=$(git_bounded pull -q --ff-only origin "$branch" 2>&1) ||
+        git_refuse "git -C $GIT_TOP pull --ff-only origin $branch" "it failed: ${said//[[:cntrl:]]/ }" "bring $branch in line with origin by hand; nothing was changed"
+      there=$(git_here rev-parse -q --verify FETCH_HEAD) || there=''
+    fi
   else
     there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) ||
       git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
