@@ -1,4 +1,5 @@
-"""docs/profile.md and docs/job.md from the schemas, docs/rules.md from the codes: `python -m generator.reference [--check]`."""
+"""docs/profile.md and docs/job.md from the schemas, docs/rules.md from the codes, docs/platforms.md from the profiles:
+`python -m generator.reference [--check]`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from . import platforms
 from .codes import BOTH, JOB, PROFILE, TABLE
 from .quote import code, md
 from .validate import merged, schema_of
@@ -16,7 +18,12 @@ NOTE = "<!-- Made by `python -m generator.reference` from {source}; do not edit.
 
 def pages() -> dict[str, str]:
     """File name -> text."""
-    return {"profile.md": _schema_page("P", "profile"), "job.md": _schema_page("J", "job"), "rules.md": _rules_page()}
+    return {
+        "profile.md": _schema_page("P", "profile"),
+        "job.md": _schema_page("J", "job"),
+        "rules.md": _rules_page(),
+        "platforms.md": platforms.page(NOTE.format(source="profiles/")),
+    }
 
 
 def _schema_page(letter: str, kind: str) -> str:
