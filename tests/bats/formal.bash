@@ -20,6 +20,7 @@ formal_teardown() {
   PATH=$REAL_PATH
   local file pid dir
   rm -f "$HOLD"
+  # shellcheck disable=SC2013 # paths of /proc, one word each
   for file in $(grep -lsF "$BATS_TEST_TMPDIR/" /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null); do
     pid=${file#/proc/} && pid=${pid%/*}
     [[ $pid != "$$" && $pid != "$BASHPID" && $pid != "$PPID" ]] || continue

@@ -1,4 +1,4 @@
-# shellcheck disable=SC2030,SC2031,SC2154 # tests are subshells; bats sets status, output and stderr
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # tests are subshells; bats sets status, output and stderr
 load helper
 load formal
 load sshd

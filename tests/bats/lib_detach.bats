@@ -1,4 +1,4 @@
-# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # words for other shells; tests are subshells; bats sets status
+# shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154 # words for other shells; tests are subshells; bats sets status
 load helper
 
 setup() {

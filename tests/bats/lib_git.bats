@@ -156,6 +156,7 @@ g() { git -C "$CODE_DIR" "$@"; }
 # F11 T43: only fast-forward, and a pull that fails ends it; plan never pulls.
 @test "git: start pulls fast-forward only, and what diverged is refused" {
   local old
+  g config pull.rebase true # a person's own setting must not turn the pull into anything else
   git clone -q "$CODE_DIR.origin.git" "$BATS_TEST_TMPDIR/mate"
   echo y >"$BATS_TEST_TMPDIR/mate/mate.py"
   git -C "$BATS_TEST_TMPDIR/mate" add -A && git -C "$BATS_TEST_TMPDIR/mate" commit -qm mate && git -C "$BATS_TEST_TMPDIR/mate" push -q origin main
