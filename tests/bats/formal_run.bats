@@ -288,3 +288,33 @@ teardown() {
   formal start
   refused 69 aggregate_to_fs.sh
 }
+
+# DESIGN 1.5: bash, coreutils and git are enough; so is busybox.
+@test "formal_run: runs to its proof on what a box must have, and on busybox" {
+  box_path_only
+  DETACH=tmux
+  smoked
+  formal_ok
+  RUN=r2 D=$DATA_DIR/r2 B=$DURABLE_DIR/r2
+  export RUN
+  busybox_path
+  smoked
+  formal_ok
+}
+
+# Case 56: no terminal, no standard input, any TERM; and no escape code in the log.
+@test "formal_run: a bare environment, a closed input and an odd TERM change nothing" {
+  need_tool tmux
+  DETACH=tmux
+  smoked
+  TERM=xterm-ghostty formal start <&-
+  [[ $status -eq 0 ]]
+  wait_for 30 ended
+  in_state success
+  not grep -q $'\x1b' "$D/formal.log"
+  run --separate-stderr env -i HOME="$HOME" PATH="$PATH" RUN=r DATA_DIR="$DATA_DIR" DURABLE_DIR="$DURABLE_DIR" SCRATCH="$SCRATCH" CODE_DIR="$CODE_DIR" \
+    PY=bash CRED_FILE='' HF_HOME='' DETACH=screen GIT_CONFIG_GLOBAL="$GIT_CONFIG_GLOBAL" setsid bash "$BOX/formal_run.sh" start
+  [[ $status -eq 0 ]] || fail_with bare
+  wait_for 30 ended
+  in_state success
+}
