@@ -35,8 +35,8 @@ from .bind import SSH_KINDS, Bindings, Bound, action_fields
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 BOX = ("preflight.sh", "smoke.sh", "run_one.sh", "run_queue.sh", "formal_run.sh", "status.sh", "aggregate_to_fs.sh")
-LOCAL = ("smoke.sh", "push.sh", "patrol.sh", "pull.sh", "verify_local.py", "teardown.sh")
-LOCAL_NO_SSH = ("smoke.sh", "verify_local.py", "teardown.sh")
+LOCAL = ("smoke.sh", "push.sh", "patrol.sh", "pull.sh", "verify_phase.sh", "verify_local.py", "teardown.sh")
+LOCAL_NO_SSH = ("smoke.sh", "verify_phase.sh", "verify_local.py", "teardown.sh")
 
 
 class TemplateBug(Exception):

@@ -1,27 +1,9 @@
 # lib/ssh.bash: a program on the box: over ssh, pinned and bounded, or here where the machine is one's own.
-# needs: exit log path compat
+# needs: exit log path compat host
 # reads: KIND HOST L PROFILE RUN KEEPALIVE_S KEEPALIVE_MAX
 #
 # What runs there is sent as text: values by printf %q, functions by declare -f, so the box needs nothing of ours. Its answer
 # begins with "begin NONCE" and ends with "end NONCE STATUS"; an answer without that end is no answer.
-
-# HOST becomes an argument of ssh: one that is no host is refused before ssh sees it.
-check_host() { # sets HOST_NAME
-  local name own
-  [[ $KIND != owned ]] || { HOST_NAME=here && return 0; }
-  [[ -n $HOST ]] || refuse "$EX_CONFIG" "HOST" "it is not set, so there is no box to talk to" "give the ssh alias or user@host as argument, or set HOST"
-  if [[ ! $HOST =~ ^[A-Za-z0-9_][A-Za-z0-9._@-]*$ ]]; then
-    refuse "$EX_CONFIG" "HOST '${HOST//[[:cntrl:]]/?}'" "it is no ssh alias and no user@host" "put port and key under an alias into ~/.ssh/config and give that"
-  fi
-  name=${HOST#*@}
-  HOST_NAME=$HOST
-  own=$(hostname 2>/dev/null) || own=${HOSTNAME-}
-  case $name in
-    localhost | localhost.* | "$own" | "${own%%.*}")
-      refuse "$EX_CONFIG" "HOST '$HOST'" "that is this machine itself" "give the box's address; for a tunnel, an alias in ~/.ssh/config"
-      ;;
-  esac
-}
 
 # The run's two folders, on the box: these functions are sent there.
 # shellcheck disable=SC2034 # each script uses the one that it needs
