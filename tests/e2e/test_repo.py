@@ -18,6 +18,7 @@ OUTSIDE = {
                                                                                       "download.pytorch" + ".org", "deb.debian" + ".org"))),
 }
 LONGEST = 450
+LONGEST_TEST = 600  # one file for each script: the cases of a gate are many
 GENERATED = ("out/", "package-lock.json", "docs/rules.md", "docs/profile.md", "docs/job.md", "docs/gotchas.md", "docs/requirements.md")
 
 
@@ -58,7 +59,9 @@ def test_a_relative_link_in_a_page_leads_somewhere():
 
 def test_no_file_is_too_long():
     """Nobody reads more than some 400 lines of code at once; pages and what is generated count apart."""
-    long = {name: text_of(name).count("\n") for name in files() if not name.startswith(GENERATED) and not name.endswith((".md", ".md.j2")) and "/cases/" not in name and text_of(name).count("\n") > LONGEST}
+    code = [name for name in files() if not name.startswith(GENERATED) and not name.endswith((".md", ".md.j2")) and "/cases/" not in name]
+    lines = {name: text_of(name).count("\n") for name in code}
+    long = {name: count for name, count in lines.items() if count > (LONGEST_TEST if name.startswith("tests/") else LONGEST)}
     assert long == {}
 
 
