@@ -1,0 +1,166 @@
+"""A wrong fact about survival, injected into each committed profile, stops the compile with its own code: no profile is exempt.
+
+Each mutation is one edit of the data; `inputs`, which is what `compile` calls first, has to refuse it (S12 S23 S26 S101, F35;
+cases 1 and 2). Which profiles a mutation could not be done to is fixed here too, so that none slips out in silence.
+"""
+
+import copy
+import functools
+
+import pytest
+import yaml
+from conftest import ROOT
+from generator.diagnostics import Report
+from generator.inputs import DEFAULT_JOB, inputs, known
+
+PROFILES = known("profiles")
+
+
+@functools.cache
+def _text(name):
+    return yaml.load((ROOT / "profiles" / f"{name}.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def data(name: str) -> dict:
+    """A profile's data, to be damaged."""
+    return copy.deepcopy(_text(name))
+
+
+def compiled(tmp_path, name: str, p: dict, without=()):
+    """Codes of the errors with which this profile is refused, and whether it was."""
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(p, allow_unicode=True, sort_keys=False, width=1000), encoding="utf-8")
+    report = Report()
+    bindings = inputs(str(path), DEFAULT_JOB, tuple(without), report)
+    return {each.code for each in report.found if each.severity == "error"}, bindings is None
+
+
+def stop_of(p: dict) -> dict:
+    """The action that stops the meter."""
+    return next(action for action in p["teardown"]["actions"] if action["verb"] == p["teardown"]["meter_stop"])
+
+
+def tiers_of(p: dict) -> dict:
+    return {tier["name"]: tier for tier in p["storage"]["tiers"]}
+
+
+KEEPS = [name for name in PROFILES if data(name)["storage"]["durable"]]
+ENDS = [name for name in PROFILES if stop_of(data(name))["like"] in ("stop", "destroy")]
+
+
+def test_few_profiles_are_spared():
+    """What cannot be mutated is known by name: pull-only ones keep nothing, one's own machine ends nothing."""
+    assert set(PROFILES) - set(ENDS) == {name for name in PROFILES if stop_of(data(name))["like"] == "none"}
+    assert len(set(KEEPS) & set(ENDS)) > 12 and len(PROFILES) >= 21
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_copy_itself_compiles(tmp_path, name):
+    """What is refused below is refused for the mutation, not for the way it is written."""
+    assert compiled(tmp_path, name, data(name)) == (set(), False)
+
+
+@pytest.mark.parametrize("name", [name for name in KEEPS if name in ENDS])
+def test_a_durable_tier_that_does_not_survive(tmp_path, name):  # S26 case 1
+    for tier in data(name)["storage"]["durable"]:
+        p = data(name)
+        tiers_of(p)[tier]["survives"][stop_of(p)["like"]] = False
+        codes, refused = compiled(tmp_path / _folder(tmp_path, tier), name, p)
+        assert refused and "P307" in codes, tier
+
+
+@pytest.mark.parametrize("name", [name for name in PROFILES if name not in KEEPS or name not in ENDS])
+def test_a_tier_that_is_lost_cannot_be_called_durable(tmp_path, name):  # S26: pull-only profiles, and verbs that end nothing
+    p = data(name)
+    stop = stop_of(p)
+    if stop["like"] == "none":
+        stop["like"] = "destroy"
+    tier = tiers_of(p)[p["storage"]["data"][0]]
+    tier["survives"][stop["like"]] = False
+    p["storage"]["durable"] = [tier["name"]]
+    p["overrides"]["DURABLE_DIR"] = p["overrides"]["DATA_DIR"]
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and "P307" in codes
+
+
+@pytest.mark.parametrize("name", KEEPS)
+def test_a_verb_that_deletes_the_storage_cannot_stop_the_meter(tmp_path, name):  # S26
+    p = data(name)
+    stop_of(p)["like"] = "storage"
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and "P307" in codes
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_tier_that_nobody_knows(tmp_path, name):  # S23
+    for key in ("data", "durable"):
+        p = data(name)
+        p["storage"][key] = ["no-such-tier"]
+        codes, refused = compiled(tmp_path / _folder(tmp_path, key), name, p)
+        assert refused and "P301" in codes, key
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_verb_that_nobody_knows(tmp_path, name):  # S101
+    p = data(name)
+    p["teardown"]["meter_stop"] += "x"
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and "P305" in codes
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_verb_that_does_not_stop_the_meter(tmp_path, name):  # S101 case 2
+    p = data(name)
+    stop_of(p)["stops_meter"] = False
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and codes & {"P306", "P329"}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_each_clock_without_its_line(tmp_path, name):  # S12
+    clocks = [one["id"] for one in data(name)["interruption"]["clocks"]]
+    assert clocks, "every profile has a clock"
+    for clock in clocks:
+        p = data(name)
+        p["launch"]["surface"]["danger_clocks"].remove(clock)
+        codes, refused = compiled(tmp_path / _folder(tmp_path, clock), name, p)
+        assert refused and "P314" in codes, clock
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_line_without_its_clock(tmp_path, name):  # S12
+    p = data(name)
+    p["launch"]["surface"]["danger_clocks"].append("no-such-clock")
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and "P315" in codes
+
+
+@pytest.mark.parametrize("name", KEEPS)
+def test_pull_only_said_by_halves(tmp_path, name):  # S26
+    p = data(name)
+    p["overrides"]["DURABLE_DIR"] = ""
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and "P308" in codes
+
+
+@pytest.mark.parametrize("name", [name for name in PROFILES if stop_of(data(name))["like"] == "destroy"])
+def test_a_destroy_that_can_be_undone(tmp_path, name):  # S99
+    p = data(name)
+    stop_of(p)["reversible"] = True
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and codes
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_survival_that_is_not_said(tmp_path, name):  # S25
+    for column in ("ssh_drop", "restart", "stop", "destroy"):
+        p = data(name)
+        del p["storage"]["tiers"][0]["survives"][column]
+        codes, refused = compiled(tmp_path / _folder(tmp_path, column), name, p)
+        assert refused and codes, column
+
+
+def _folder(tmp_path, name: str) -> str:
+    """A folder of its own for a file: documents are cached by path."""
+    (tmp_path / name).mkdir()
+    return name
