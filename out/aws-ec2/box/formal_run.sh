@@ -1,0 +1,2166 @@
+#!/usr/bin/env bash
+# formal_run.sh: the one way to start evidence: gates, a detached queue, and success only with proof.
+# Generated; do not edit. Source: templates/box/formal_run.sh.j2
+# To change it, edit the source or profiles/aws-ec2.yaml, then: make profile=aws-ec2
+set -euo pipefail
+umask 077
+export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
+# Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
+if [[ -n ${LC_ALL-} ]]; then export LANG="$LC_ALL" && unset LC_ALL; fi
+export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C
+readonly PROG=formal_run.sh
+
+# --- bound values: profiles/aws-ec2.yaml x jobs/demo.yaml ---
+# the profile's name
+readonly PROFILE=aws-ec2
+# the job's name
+readonly JOB=demo
+# the branch that a formal run is at
+readonly BRANCH=main
+# the run's name; a new one begins anew
+RUN=${RUN-demo}
+# tier kept-volume: survives ssh drop, restart, stop, destroy
+DATA_DIR=${DATA_DIR-/data/runs}
+# tier kept-volume: survives ssh drop, restart, stop, destroy
+DURABLE_DIR=${DURABLE_DIR-/data/runs}
+# may be lost at any time
+SCRATCH=${SCRATCH-/tmp}
+# what a detached run is started with
+DETACH=${DETACH-tmux}
+# the interpreter
+PY=${PY-/opt/pytorch/bin/python}
+# used where that is missing
+readonly DETACH_FALLBACK=nohup
+# where it is mounted
+readonly DURABLE_TIER_PATH=/data
+# what shows that the tier is there
+readonly DURABLE_PROOF=marker
+# its size in bytes; empty: not known
+readonly DATA_CAP_BYTES=''
+# its limit of files; empty: not known
+readonly DATA_CAP_INODES=''
+# its size in bytes; empty: not known
+readonly DURABLE_CAP_BYTES=''
+# its limit of files; empty: not known
+readonly DURABLE_CAP_INODES=''
+# seconds between our signal and the kill: save_s + 10
+readonly GRACE_S=12
+# GPUs for one cell
+readonly NEED_GPUS=0
+# disk for one cell
+readonly NEED_DISK_BYTES=10000000
+# files of one cell
+readonly NEED_FILES=20
+# host memory for one cell
+readonly NEED_RAM_BYTES=1000000000
+# expected minutes for one cell
+readonly NEED_MINUTES=1
+# data that must be there, relative to the code
+readonly -a DATA_PATHS=()
+# and how many files each must hold
+readonly -a DATA_FILES=()
+# switches the box off from inside; empty: the profile does not say that this stops the meter
+readonly -a POWER_OFF_COMMAND=(
+  sudo
+  shutdown
+  -h
+  now
+)
+# --- end of bound values ---
+
+# lib/exit.bash: exit codes by name, the same in every script.
+# needs:
+# shellcheck disable=SC2034 # the whole table is here; a script uses the codes that it needs
+{
+  readonly EX_FAIL=1       # the work itself failed: a cell, a verification
+  readonly EX_USAGE=64     # wrong call
+  readonly EX_INTEGRITY=65 # a digest, manifest or record does not match
+  readonly EX_MISSING=69   # something needed is missing or cannot be reached
+  readonly EX_NOROOM=73    # no room: bytes or inodes
+  readonly EX_COPY=74      # a copy is incomplete or could not be read back
+  readonly EX_BUSY=75      # another runner holds it
+  readonly EX_GATE=77      # refused: a precondition is not met
+  readonly EX_CONFIG=78    # configuration is wrong
+}
+
+# lib/log.bash: one line per event on stderr, so that stdout stays data.
+# needs: exit    reads: PROG
+
+# The current UTC time into REPLY, without a fork where bash can format it.
+utc_now() {
+  if ! TZ=UTC0 printf -v REPLY '%(%Y-%m-%dT%H:%M:%SZ)T' -1 2>/dev/null; then
+    REPLY=$(date -u +%Y-%m-%dT%H:%M:%SZ) || REPLY=
+  fi
+}
+
+log() { # <words...>
+  local REPLY
+  utc_now
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+}
+
+# The only way out of a precondition that is not met: one line, then the code.
+refuse() { # <exit code> <what> <why> <what to do>
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  exit "$1"
+}
+
+# The only place where a success word is printed. Without a receipt that can be read it is not.
+claim() { # <word> <what> <receipt file>
+  if [[ ! -f $3 || ! -s $3 ]]; then
+    printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
+      "$PROG" "$1" "$2" "$3" >&2
+    return "$EX_INTEGRITY"
+  fi
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+}
+
+# lib/path.bash: names and paths that are safe to build upon.
+# needs: exit log
+
+# A run, profile, job or cell name: it becomes a folder and an argument.
+check_name() { # <value> <what it is>    returns: 0, or refuses 78
+  local LC_ALL=C
+  if [[ ! $1 =~ ^[A-Za-z0-9][A-Za-z0-9._=,+@-]{0,127}$ ]]; then
+    refuse "$EX_CONFIG" "$2 '${1//[[:cntrl:]]/?}'" "a name is 1 to 128 of A-Z a-z 0-9 . _ = , + @ - and begins with a letter or digit" "rename it"
+  fi
+}
+
+# Expand a leading ~ or $NAME, and $NAME as a whole later component, in the variable NAME itself.
+# Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
+expand_path() { # <variable name>
+  local var=$1 value=${!1} head rest part out='' name
+  [[ -n $value ]] || return 0
+  case $value in
+    \~ | \~/*) value=\$HOME${value#\~} ;;
+  esac
+  rest=$value
+  while [[ -n $rest ]]; do
+    part=${rest%%/*}
+    head=''
+    if [[ $part =~ ^\$([A-Za-z_][A-Za-z0-9_]*)$ ]]; then
+      name=${BASH_REMATCH[1]}
+      head=${!name-}
+      [[ -n $head ]] || refuse "$EX_CONFIG" "$var=$value" "\$$name is not set or empty here" "set $name, or set $var to a full path"
+      part=${head%/}
+      # At the front the name gives the whole beginning of a path, later one component of it.
+      [[ -z $out || $part != /* ]] || part=${part#/}
+    fi
+    out+=$part
+    [[ $rest == */* ]] || break
+    rest=${rest#*/}
+    out+=/
+  done
+  printf -v "$var" '%s' "$out"
+}
+
+# Expand, then insist: absolute, not /, not $HOME alone, no .. and no control character.
+require_path() { # <variable name>
+  expand_path "$1"
+  local var=$1 value=${!1} why=''
+  while [[ $value == *//* ]]; do value=${value//\/\//\/}; done
+  [[ $value == / ]] || value=${value%/}
+  case $value in
+    '') why="it is empty" ;;
+    *[[:cntrl:]]*) why="it holds a control character" ;;
+    *[\"\\]*) why="it holds a quote or a backslash" ;;
+    /) why="it is the root folder" ;;
+    */../* | */.. | */./* | */.) why="it holds a . or .. component" ;;
+    /*) ;;
+    *) why="it is not absolute" ;;
+  esac
+  [[ -n $why || $value != "${HOME-}" ]] || why="it is the home folder itself"
+  [[ -z $why ]] || refuse "$EX_CONFIG" "$var='${value//[[:cntrl:]]/?}'" "$why" "set $var to an absolute folder of its own"
+  printf -v "$var" '%s' "$value"
+}
+
+# lib/file.bash: small files that are whole or not there, also after a power cut.
+# needs: exit log
+
+# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
+flush() { # <path...>
+  sync -- "$@" 2>/dev/null || sync
+}
+
+# Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
+# With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
+replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+  [[ $dir != "$file" ]] || dir=.
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  [[ -n $soon ]] || flush "$dir"
+  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+    log "$file does not read back as it was written"
+    return "$EX_COPY"
+  }
+}
+
+# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
+create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
+  local file=$1 text=$2 dir=${1%/*} tmp rc=0
+  [[ $dir != "$file" ]] || dir=.
+  [[ ! -e $file ]] || return 1
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  if ! ln -- "$tmp" "$file" 2>/dev/null; then
+    rc=1
+    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
+    if [[ ! -e $file ]] && (
+      set -C
+      printf '%s' "$text" >"$file"
+    ) 2>/dev/null; then rc=0; fi
+    [[ -e $file ]] || rc=$EX_COPY
+  fi
+  rm -f -- "$tmp"
+  flush "$dir"
+  return "$rc"
+}
+
+# lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
+# needs: exit log file
+
+# Free text made fit for a record: no quote, no backslash, no control character. Into REPLY.
+record_fit() { # <text>
+  REPLY=${1//\"/\'}
+  REPLY=${REPLY//\\//}
+  REPLY=${REPLY//[[:cntrl:]]/ }
+}
+
+record_open() { # <schema>
+  RECORD='{'$'\n''  "schema": "'$1'"'
+}
+record_text() { # <name> <text>
+  local REPLY
+  record_fit "$2"
+  RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
+}
+record_raw() { # <name> <integer, true, false or null>
+  RECORD+=,$'\n''  "'$1'": '$2
+}
+# An integer, or null where the value is empty (not known).
+record_int() { # <name> <digits or empty>
+  if [[ -z $2 ]]; then
+    record_raw "$1" null
+  elif [[ $2 =~ ^-?[0-9]+$ ]]; then
+    record_raw "$1" "$2"
+  else
+    log "a bug here: member $1 of a record is to be an integer and is '$2'"
+    return "$EX_INTEGRITY"
+  fi
+}
+record_bool() { # <name> <true or false>
+  case $2 in
+    true | false) record_raw "$1" "$2" ;;
+    *)
+      log "a bug here: member $1 of a record is to be true or false and is '$2'"
+      return "$EX_INTEGRITY"
+      ;;
+  esac
+}
+record_close() {
+  RECORD+=$'\n''}'$'\n'
+}
+
+# Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
+read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
+  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  [[ -e $file ]] || return 1
+  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
+  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
+  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
+  while IFS= read -r line; do
+    if ((first)); then
+      first=0
+      continue
+    fi
+    ((closed == 0)) || return 2
+    case $line in
+      '}') closed=1 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  "'*'": '*)
+        ((in_list == 0)) || return 2
+        member=${line#'  "'}
+        member=${member%%\"*}
+        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
+        value=${line#*'": '}
+        value=${value%,}
+        case $value in
+          '[') in_list=1 ;;
+          '[]') ;;
+          '"'*'"')
+            value=${value#\"}
+            printf -v "R_$member" '%s' "${value%\"}"
+            ;;
+          null) printf -v "R_$member" '%s' '' ;;
+          true | false) printf -v "R_$member" '%s' "$value" ;;
+          *)
+            [[ $value =~ ^-?[0-9]+$ ]] || return 2
+            printf -v "R_$member" '%s' "$value"
+            ;;
+        esac
+        ;;
+      *) return 2 ;;
+    esac
+  done <"$file"
+  [[ ${R_schema-} == "$schema" ]] || return 2
+  [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
+# needs:
+
+this_host() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
+}
+this_boot_id() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/random/boot_id"; } 2>/dev/null || REPLY=unknown
+}
+# Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat), into REPLY.
+start_ticks() { # <pid>    returns: 1 where there is no such process, or only its zombie
+  local stat fields
+  REPLY=
+  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+  # The name in parentheses may hold blanks and parentheses itself: cut behind the last one.
+  read -ra fields <<<"${stat##*) }"
+  [[ ${fields[0]-} != [ZX] ]] || return 1
+  REPLY=${fields[19]-}
+  [[ -n $REPLY ]]
+}
+same_process() { # <pid> <start ticks>
+  local REPLY
+  start_ticks "$1" && [[ $REPLY == "$2" ]]
+}
+
+# lib/hash.bash: SHA-256 by the quickest tool of the box.
+# needs: exit log
+
+# openssl uses the processor's SHA instructions; older sha256sum does not. Chosen once.
+hash_tool() {
+  case ${HASH_TOOL-} in openssl | sha256sum | shasum) return 0 ;; esac
+  if command -v openssl >/dev/null 2>&1 && openssl dgst -sha256 -r </dev/null >/dev/null 2>&1; then
+    HASH_TOOL=openssl
+  elif command -v sha256sum >/dev/null 2>&1; then
+    HASH_TOOL=sha256sum
+  elif command -v shasum >/dev/null 2>&1; then
+    HASH_TOOL=shasum
+  else
+    refuse "$EX_MISSING" "hashing" "no openssl, sha256sum or shasum on PATH" "install one of them"
+  fi
+}
+
+# The digest of standard input, printed by the tool as its first word.
+hash_stream() {
+  case $HASH_TOOL in
+    openssl) openssl dgst -sha256 -r ;;
+    sha256sum) sha256sum ;;
+    shasum) shasum -a 256 ;;
+  esac
+}
+
+hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  hash_tool
+  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+hash_text() { # <text>    sets REPLY
+  hash_tool
+  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+# lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
+# needs: exit log path
+
+# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
+existing_parent() { # <path>
+  REPLY=$1
+  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
+  REPLY=${REPLY:-/}
+}
+
+# One df, bounded: a dead network mount must not hang us. Prints the last line.
+df_line() { # <-k or -i> <path>
+  local text run=()
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
+  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
+  printf '%s\n' "${text##*$'\n'}"
+}
+
+# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
+# empty where it is not known: no such call, or a file system that does not count inodes.
+look_room() { # <folders that exist...>
+  local blocks size left all i text
+  ROOM_BYTES=() ROOM_INODES=()
+  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
+  while read -r blocks size left all; do
+    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
+    ROOM_BYTES+=($((blocks * size)))
+    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
+  done <<<"$text"
+  # No such stat: two calls of df for each.
+  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
+    free_bytes "${!i}" || :
+    ROOM_BYTES+=("$REPLY")
+    free_inodes "${!i}" || :
+    ROOM_INODES+=("$REPLY")
+  done
+}
+
+# Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
+free_bytes() { # <path>
+  local line
+  existing_parent "$1"
+  line=$(df_line -k "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +(-?[0-9]+)\ +([0-9]+|-)%?\ + ]] || return "$EX_MISSING"
+  REPLY=$((BASH_REMATCH[3] * 1024))
+}
+
+# Free inodes, into REPLY; empty where the file system does not count them (btrfs, some FUSE): 0 of 0 is not full.
+free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df failed
+  local line
+  existing_parent "$1"
+  line=$(df_line -i "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
+  ((BASH_REMATCH[1] > 0)) || return 0
+  REPLY=${BASH_REMATCH[3]}
+}
+
+# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
+is_mount_point() { # <path>
+  local line fields
+  while IFS= read -r line; do
+    read -ra fields <<<"$line"
+    # The kernel writes a blank as \040.
+    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 1
+}
+
+# Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
+prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+  REPLY=
+  case $2 in
+    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
+    none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
+    *) REPLY="the proof '$2' is not known" ;;
+  esac
+  [[ -z $REPLY ]] || return "$EX_COPY"
+}
+
+# The durable tier, proven before the first byte goes to it. Refuses 74.
+# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
+prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
+  [[ -n $DURABLE_DIR ]] || return 0
+  local REPLY tier=$DURABLE_TIER_PATH
+  expand_path tier
+  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
+    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
+      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
+  elif [[ ! -d $DURABLE_DIR ]]; then
+    # Not the profile's place: then nothing proves it but that a person made the folder.
+    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
+  fi
+}
+
+# lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
+# needs: exit log path file record proc hash room
+
+# One line for people and watchers; nothing decides by it, so a full disk here stops nothing.
+event() { # <event> <cell or -> <attempt or -> <text>
+  local REPLY
+  utc_now
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+}
+
+# The run's folders from the bound values and the environment: D, B, S. Makes nothing.
+run_places() {
+  check_name "$RUN" RUN
+  require_path DATA_DIR
+  [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
+  require_path SCRATCH
+  D=$DATA_DIR/$RUN
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with scratch
+  S=$SCRATCH/gpu-runbook/$RUN
+  CODE_DIR=${CODE_DIR:-$D/code}
+  expand_path CODE_DIR
+}
+
+# The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
+self_dir() {
+  local dir=${BASH_SOURCE[0]-}
+  [[ $dir == */* ]] || dir=./$dir
+  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+}
+
+# Digest of the folder that this script lies in, into REPLY: which scripts these are.
+box_digest() { # <folder box/>
+  local file text=''
+  for file in "$1"/*; do
+    [[ -f $file ]] || continue
+    hash_file "$file" || return "$EX_INTEGRITY"
+    text+="$REPLY  ${file##*/}"$'\n'
+  done
+  hash_text "$text"
+}
+
+# The commit of the code, into CODE_COMMIT (40 digits or none).
+code_commit() {
+  CODE_COMMIT=none
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
+  [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
+}
+
+# The text of this run's record with HOST and BOOT_ID of now, into RECORD.
+run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
+  local REPLY
+  record_open run/1
+  record_text run_id "$1"
+  record_text job "$JOB"
+  record_text profile "$PROFILE"
+  record_bool formal "$2" || return
+  record_text commit "$3"
+  record_text branch "$4"
+  record_text shard "$5"
+  this_host
+  record_text host "$REPLY"
+  this_boot_id
+  record_text boot_id "$REPLY"
+  record_text box_digest "$6"
+  record_close
+}
+
+new_run() { # <formal> <shard>: create the record, or find that another start was quicker
+  local REPLY id uuid digest branch=''
+  IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
+  utc_now
+  id=${REPLY//[-:]/}-${uuid:0:8}
+  box_digest "$SELF_DIR" || return
+  digest=$REPLY
+  [[ $CODE_COMMIT == none ]] || branch=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || branch=''
+  run_record "$id" "$1" "$CODE_COMMIT" "$branch" "$2" "$digest" || return
+  create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
+}
+
+# Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
+find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
+  local rc=0 text
+  read_record "$D/run.json" run/1 || rc=$?
+  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc == 1)) || return 0
+  [[ $B != "$D" && -e $B/run.json ]] || return 1
+  read_record "$B/run.json" run/1 ||
+    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  text=$(<"$B/run.json")
+  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_record "$D/run.json" run/1
+}
+
+# The durable copy: made where it is missing, refused where it is another run's.
+mirror_run() {
+  [[ $B != "$D" ]] || return 0
+  local id=$R_run_id text rc=0
+  text=$(<"$D/run.json")
+  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+  read_record "$B/run.json" run/1 "$id" || rc=$?
+  ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
+  read_record "$D/run.json" run/1
+}
+
+# Take the run over: write our host into both copies.
+adopt_run() { # <host that had it>
+  event adopt - - "from $1"
+  run_record "$R_run_id" "${R_formal-}" "${R_commit-}" "${R_branch-}" "${R_shard-}" "${R_box_digest-}" || return
+  replace_file "$D/run.json" "$RECORD" || return
+  [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
+  read_record "$D/run.json" run/1
+}
+
+# What an existing run insists on: its commit, its shard, its formality, its host.
+check_run() { # <formal wanted> <shard or empty> <adopt>
+  local REPLY anew="begin anew with RUN=$JOB.2"
+  [[ ${R_commit-} == "$CODE_COMMIT" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of commit ${R_commit-}, and the code at $CODE_DIR is at $CODE_COMMIT" "check out ${R_commit-} there, or $anew"
+  [[ -z $2 || ${R_shard-} == "$2" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of shard ${R_shard-}, not $2" "give --shard ${R_shard-}, or a RUN of its own to each box"
+  [[ $1 != true || ${R_formal-} == true ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
+  this_host
+  if [[ ${R_host-} != "$REPLY" ]]; then
+    [[ $3 == true ]] ||
+      refuse "$EX_BUSY" "run $R_run_id" "box ${R_host-} has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
+    adopt_run "${R_host-}" || return
+  fi
+}
+
+# What a person set in place of the bound values, by this process's own environment: printed and logged.
+log_overrides() {
+  local pair name value
+  # Run_queue has said it for all its cells.
+  [[ -z ${OVERRIDES_SAID-} && -r /proc/$$/environ ]] || return 0
+  while IFS= read -r -d '' pair; do
+    name=${pair%%=*} value=${pair#*=}
+    case $name in
+      DATA_DIR | DURABLE_DIR | SCRATCH | HF_HOME | PROXY_HOOK | CRED_FILE | DETACH | PY) ;;
+      *) continue ;;
+    esac
+    # A proxy's address may carry a password.
+    [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
+    log "override: $name=$value"
+    event override - - "$name=$value"
+  done <"/proc/$$/environ"
+}
+
+# Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
+open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
+  local formal=$1 shard=$2 adopt=$3
+  self_dir
+  run_places
+  prove_durable
+  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  code_commit
+  [[ $formal != true || $CODE_COMMIT != none ]] ||
+    refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
+  if ! find_run; then
+    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
+    find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
+  fi
+  mirror_run
+  check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
+  # shellcheck disable=SC2034 # a script uses the ones that it needs
+  RUN_ID=$R_run_id RUN_COMMIT=${R_commit-} RUN_FORMAL=${R_formal-} RUN_SHARD=${R_shard-} RUN_HOST=${R_host-} RUN_BOX_DIGEST=${R_box_digest-}
+  log_overrides
+}
+
+# lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
+# needs: exit log path
+
+# Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
+read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
+  # Set once: to switch the locale for each line costs more than all the rest.
+  local LC_ALL=C file=$1 line n=0 name command
+  local -a lines
+  local -A seen=()
+  QUEUE_NAMES=()
+  QUEUE_COMMANDS=()
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  # The last line counts also without its newline.
+  mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
+  for line in ${lines[@]+"${lines[@]}"}; do
+    n=$((n + 1))
+    ((n > 1)) || line=${line#$'\xef\xbb\xbf'}
+    line=${line%$'\r'}
+    case $line in
+      '#'*) continue ;;
+      *[![:space:]]*) ;;
+      *) continue ;;
+    esac
+    name=${line%%$'\t'*}
+    command=${line#*$'\t'}
+    # By patterns, not by a regular expression: bash would compile it anew for each line.
+    if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
+      -n ${seen[${name,,}]-} ]]; then
+      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+    fi
+    seen[${name,,}]=$n
+    QUEUE_NAMES+=("$name")
+    QUEUE_COMMANDS+=("$command")
+  done
+  ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+}
+
+# What is wrong with one line.
+refuse_line() { # <where> <line> <name> <command> <line that has the name too, or empty>
+  [[ $2 == *$'\t'* ]] || refuse "$EX_CONFIG" "$1" "no tab between name and command" "write name<TAB>command"
+  [[ ${4//$'\t'/} != *[[:cntrl:]]* ]] || refuse "$EX_CONFIG" "$1" "a control character in the command" "take it out"
+  [[ $4 == *[![:space:]]* ]] || refuse "$EX_CONFIG" "$1" "cell '${3//[[:cntrl:]]/?}' has no command" "write name<TAB>command"
+  check_name "$3" "$1: cell"
+  refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
+}
+
+# The place of a cell in QUEUE_NAMES, into REPLY.
+queue_index() { # <cell>    returns: 1 where it is not there
+  for ((REPLY = 0; REPLY < ${#QUEUE_NAMES[@]}; REPLY++)); do
+    [[ ${QUEUE_NAMES[REPLY]} != "$1" ]] || return 0
+  done
+  REPLY=''
+  return 1
+}
+
+# lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
+# needs: exit log path
+
+git_here() { # <git's words...>    in the work tree GIT_TOP, with no prompt, no hook and no pager
+  GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
+    git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+}
+git_refuse() { # <what> <why> <what to do>
+  refuse "$EX_GATE" "$1" "$2" "$3"
+}
+
+# Git and a work tree with a commit. The reasons are told apart: each has another remedy. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
+git_open() { # reads: CODE_DIR
+  local said
+  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
+  command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
+  [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
+  GIT_TOP=$CODE_DIR
+  if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
+    case $said in
+      *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
+      *'not a git repository'*) git_refuse "git -C $CODE_DIR" "it is not a git repository" "clone the code there, or set CODE_DIR to its work tree" ;;
+      *) git_refuse "git -C $CODE_DIR rev-parse" "${said//[[:cntrl:]]/ }" "make git work there first" ;;
+    esac
+  fi
+  GIT_TOP=$said
+  GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
+  [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
+  # A folder that some repository around it ignores is clean there, and recorded nowhere.
+  said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
+  [[ -n $said ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+}
+
+# Prefixes under GIT_TOP that hold the run's own output: what the run itself makes is no dirt. Sets GIT_EXEMPT.
+git_exempt() { # <folder...>
+  local dir top real code
+  GIT_EXEMPT=()
+  top=$(cd -P -- "$GIT_TOP" && pwd -P) || return
+  code=$(cd -P -- "$CODE_DIR" && pwd -P) || return
+  for dir in "$@"; do
+    real=$(cd -P -- "$dir" 2>/dev/null && pwd -P) || continue
+    # A run folder that holds the code exempts nothing: the code is what we look at.
+    [[ $real/ == "$top"/?* && $code/ != "$real"/* ]] || continue
+    GIT_EXEMPT+=("${real#"$top"/}/")
+  done
+}
+git_is_exempt() { # <path of an untracked file>
+  local prefix
+  # Python loads nothing from __pycache__ that its source does not vouch for.
+  [[ /$1 != */__pycache__/* ]] || return 0
+  for prefix in ${GIT_EXEMPT[@]+"${GIT_EXEMPT[@]}"}; do
+    [[ $1 != "$prefix"* ]] || return 0
+  done
+  return 1
+}
+
+# Modes count, whatever the repository's setting says, where the file system can hold them.
+git_modes() { # prints true or false
+  local probe
+  probe=$(mktemp "$(git_here rev-parse --absolute-git-dir)/mode.XXXXXX" 2>/dev/null) || { echo true && return 0; }
+  chmod 600 "$probe"
+  if [[ -x $probe ]]; then echo false; else
+    chmod 700 "$probe"
+    if [[ -x $probe ]]; then echo true; else echo false; fi
+  fi
+  rm -f -- "$probe"
+}
+
+# All that differs from the commit: GIT_DIRTY (state and path) and GIT_UNTRACKED (paths). Names may hold anything.
+git_look() { # returns: 0 looked, 1 git failed
+  local entry='' ended=0 modes
+  GIT_DIRTY=() GIT_UNTRACKED=()
+  modes=$(git_modes)
+  while IFS= read -r -d '' entry; do
+    case $entry in
+      '== end') ended=1 ;;
+      '?? '*) git_is_exempt "${entry:3}" || GIT_UNTRACKED+=("${entry:3}") ;;
+      [RC]*)
+        GIT_DIRTY+=("$entry")
+        IFS= read -r -d '' entry || break
+        ;;
+      *) GIT_DIRTY+=("$entry") ;;
+    esac
+  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c status.renames=false status --porcelain=v1 -z \
+    --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\0')
+  # Files that a person told git not to look at are hidden edits waiting to happen.
+  while IFS= read -r -d '' entry; do
+    [[ $entry != [a-z]\ * ]] || GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}")
+  done < <(git_here ls-files -v -z 2>/dev/null)
+  ((ended))
+}
+
+# Lines for people: the first 20, control characters made visible.
+git_list() { # prints
+  local entry n=0 total=$((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]}))
+  for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"} ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]/#/?? }"}; do
+    ((n++ < 20)) || break
+    printf '  %s\n' "${entry//[[:cntrl:]]/?}"
+  done
+  ((total <= 20)) || printf '  … and %d more\n' $((total - 20))
+}
+
+# Would a stash take declared data or a run's folder? Says what into REPLY.
+git_stash_takes() { # <protected folder...>    returns: 0 it would
+  local path dir real top
+  REPLY=''
+  top=$(cd -P -- "$GIT_TOP" && pwd -P) || return 0
+  for path in ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]}"}; do
+    for dir in "$@"; do
+      real=$(cd -P -- "$dir" 2>/dev/null && pwd -P) || real=$dir
+      [[ $top/$path != "$real"/* && $top/$path != "$real" ]] || { REPLY=$path && return 0; }
+    done
+  done
+  # The exempt files (this run's own output) would be swept along.
+  ((${#GIT_EXEMPT[@]} == 0)) || REPLY="${GIT_EXEMPT[0]} (this run's own output)"
+  [[ -n $REPLY ]]
+}
+
+# Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
+git_stash() { # <protected folder...>
+  local REPLY name entry
+  for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"}; do
+    case $entry in
+      hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged FILE, then commit it" ;;
+      UU* | AA* | DD* | AU* | UA* | DU* | UD*) git_refuse "git stash in $GIT_TOP" "a merge is unfinished: $entry" "finish or abort the merge" ;;
+    esac
+  done
+  if git_stash_takes "$@"; then
+    git_refuse "git stash in $GIT_TOP" "it would take data or output away: $REPLY" "add it to .gitignore, or commit the other files by hand"
+  fi
+  utc_now
+  name="before formal run $REPLY"
+  git_here stash push --include-untracked -q -m "$name" ||
+    git_refuse "git stash in $GIT_TOP" "git could not stash" "commit the files by hand"
+  log "uncommitted work is in the stash '$name'; bring it back with: git -C $GIT_TOP stash pop"
+}
+
+git_clean() { # <stash: true or false> <protected folder...>
+  local REPLY stash=$1 remedy
+  shift
+  git_look || git_refuse "git status in $GIT_TOP" "git failed" "run it by hand and see"
+  ((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]} > 0)) || return 0
+  if [[ $stash == true ]]; then
+    git_stash "$@"
+    git_look || git_refuse "git status in $GIT_TOP" "git failed" "run it by hand and see"
+    ((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]} > 0)) || return 0
+  fi
+  git_list >&2
+  remedy="commit and push them, or put them aside with: start --stash"
+  if git_stash_takes "$@"; then remedy="commit them, or name them in .gitignore; a stash would take $REPLY"; fi
+  git_refuse "git status in $GIT_TOP" "$((${#GIT_DIRTY[@]})) changed and ${#GIT_UNTRACKED[@]} untracked files (listed above) are in no commit" "$remedy"
+}
+
+# Each submodule is there and at the commit that the parent names (status has said so); its commit goes into the log.
+git_submodules() {
+  local line
+  [[ -f $GIT_TOP/.gitmodules ]] || return 0
+  while IFS= read -r line; do
+    case $line in
+      -*) git_refuse "git submodule in $GIT_TOP" "not initialised: ${line#-}" "git -C $GIT_TOP submodule update --init --recursive" ;;
+      +* | U*) git_refuse "git submodule in $GIT_TOP" "not at the recorded commit: ${line#?}" "git -C $GIT_TOP submodule update, or commit the new one" ;;
+      '') ;;
+      *) log "submodule ${line# }" ;;
+    esac
+  done < <(git_here submodule status --recursive 2>&1)
+}
+
+# The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
+# it was pushed when the run began, and the network may be gone now.
+git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
+  local branch=$1 there said
+  if [[ -n $2 && $2 == "$GIT_HEAD" ]]; then return 0; fi
+  [[ $GIT_BRANCH == "$branch" ]] ||
+    git_refuse "the branch of $GIT_TOP" "it is '${GIT_BRANCH:-no branch}', the job says '$branch'" "git -C $GIT_TOP switch $branch"
+  [[ -n $(git_here config --get remote.origin.url) ]] ||
+    git_refuse "git push" "$GIT_TOP has no remote 'origin', so the commit is nowhere else" "git -C $GIT_TOP remote add origin URL, then push"
+  if [[ $3 == true ]]; then
+    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
+    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) || there=''
+    there=${there%%[[:space:]]*}
+    if [[ $there != "$GIT_HEAD" ]]; then
+      said=$(git_bounded pull -q --ff-only origin "$branch" 2>&1) ||
+        git_refuse "git -C $GIT_TOP pull --ff-only origin $branch" "it failed: ${said//[[:cntrl:]]/ }" "bring $branch in line with origin by hand; nothing was changed"
+      there=$(git_here rev-parse -q --verify FETCH_HEAD) || there=''
+    fi
+  else
+    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) ||
+      git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
+    there=${there%%[[:space:]]*}
+  fi
+  said=$GIT_HEAD
+  GIT_HEAD=$(git_here rev-parse --verify -q HEAD) || GIT_HEAD=none
+  [[ $said == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $said to $GIT_HEAD"
+  [[ $there == "$GIT_HEAD" ]] ||
+    git_refuse "HEAD of $GIT_TOP" "$GIT_HEAD is not what origin has on $branch (${there:-nothing})" "git -C $GIT_TOP push origin $branch"
+}
+
+git_bounded() { # <git's words...>    a dead network must not hang the gate
+  if command -v timeout >/dev/null 2>&1; then
+    GIT_TERMINAL_PROMPT=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
+      timeout 180 git -C "$GIT_TOP" -c core.hooksPath=/dev/null --no-pager "$@" </dev/null
+  else
+    git_here "$@" </dev/null
+  fi
+}
+
+# The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
+# shellcheck disable=SC2154 # D B S are those of the one script that calls it; others take this library for its other functions
+git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder...>
+  local branch=$1 commit=$2 pull=$3 stash=$4 before
+  shift 4
+  git_open
+  git_exempt "$D" "$B" "$S"
+  git_clean "$stash" "$@"
+  git_submodules
+  before=$GIT_HEAD
+  git_pushed "$branch" "$commit" "$pull"
+  if [[ $before != "$GIT_HEAD" ]]; then
+    git_clean false "$@"
+    git_submodules
+  fi
+}
+
+# lib/detach.bash: sessions that outlive the shell that starts them, each with a socket folder of its own.
+# needs: exit log
+# One session a folder: no name can hit another run's session, and no server lends us its environment.
+
+# A private folder under /tmp, for sockets fail on network mounts and on long paths. Sets DETACH_DIR.
+detach_dir() { # <start id>    returns: 0, or 74 where it cannot be made
+  DETACH_DIR=/tmp/gr-${EUID:-$(id -u)}-$1
+  # mkdir fails where the name exists, also as somebody's link: nobody else's folder is ever used or changed.
+  mkdir -m 700 -- "$DETACH_DIR" 2>/dev/null || return "$EX_COPY"
+}
+
+detach_have() { # <primitive>    returns: 0 where its tool is on PATH
+  case $1 in
+    tmux | screen) command -v "$1" >/dev/null 2>&1 ;;
+    nohup) command -v setsid >/dev/null 2>&1 ;;
+    *) return 1 ;;
+  esac
+}
+
+# The multiplexer with its own server and no start-up file; never inside the one that we may be typed in.
+detach_tmux() { # <socket> <words...>
+  local socket=$1
+  shift
+  env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
+}
+detach_screen() { # <socket folder> <words...>
+  local socket=$1
+  shift
+  env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
+}
+
+# Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat.
+detach_start() { # <primitive> <socket> <session name> <log> <words...>
+  local primitive=$1 socket=$2 name=$3 log=$4 line='' word
+  shift 4
+  case $primitive in
+    tmux)
+      # Old servers join the words and hand them to a shell: quote them once for it.
+      for word in "$@"; do
+        printf -v word '%q' "$word"
+        line+="$word "
+      done
+      detach_tmux "$socket" new-session -d -s "$name" "exec $line" </dev/null >>"$log" 2>&1
+      ;;
+    screen)
+      [[ -d $socket ]] || mkdir -m 700 -- "$socket" || return
+      detach_screen "$socket" -dmS "$name" "$@" </dev/null >>"$log" 2>&1
+      ;;
+    nohup)
+      (
+        trap '' HUP
+        exec setsid "$@"
+      ) </dev/null >>"$log" 2>&1 &
+      ;;
+    *) return "$EX_MISSING" ;;
+  esac
+}
+
+# Is exactly this session there?
+detach_alive() { # <primitive> <socket> <session name>    returns: 0 alive, 1 gone, 2 cannot be told
+  local list line
+  case $1 in
+    tmux)
+      [[ -S $2 ]] || return 1
+      command -v tmux >/dev/null 2>&1 || return 2
+      list=$(detach_tmux "$2" list-sessions -F '#{session_name}' 2>/dev/null) || return 1
+      while IFS= read -r line; do
+        [[ $line != "$3" ]] || return 0
+      done <<<"$list"
+      return 1
+      ;;
+    screen)
+      [[ -d $2 ]] || return 1
+      command -v screen >/dev/null 2>&1 || return 2
+      # Its status says nothing here; a line is PID.NAME, tab, state.
+      list=$(detach_screen "$2" -ls 2>/dev/null) || :
+      while read -r line; do
+        [[ $line =~ ^[0-9]+\.([^[:space:]]+)[[:space:]] && ${BASH_REMATCH[1]} == "$3" && $line != *'(Dead'* ]] && return 0
+      done <<<"$list"
+      return 1
+      ;;
+    *) return 2 ;;
+  esac
+}
+
+# Are we inside the session that was started with these values? A second lock beside the environment file.
+detach_inside() { # <primitive> <socket> <session name>
+  local stat fields
+  case $1 in
+    tmux) [[ ${TMUX-} == "$2",* ]] ;;
+    screen) [[ ${STY-} =~ ^[0-9]+\.(.*)$ && ${BASH_REMATCH[1]} == "$3" ]] ;;
+    nohup)
+      # Leader of its own kernel session: field 6 of stat.
+      IFS= read -r stat <"/proc/$$/stat" || return 1
+      read -ra fields <<<"${stat##*) }"
+      [[ ${fields[3]-} == "$$" ]]
+      ;;
+    *) return 1 ;;
+  esac
+}
+
+# Does the primitive really work here? A trial session that leaves a file. Says why not into REPLY.
+detach_trial() { # <primitive>    returns: 0 or 1
+  local dir=${DETACH_DIR-} tries=0 rc=0
+  REPLY=''
+  detach_have "$1" || {
+    REPLY="not installed"
+    return 1
+  }
+  detach_dir "try$$$RANDOM" || {
+    REPLY="no private folder can be made under /tmp"
+    return 1
+  }
+  # shellcheck disable=SC2016 # for the bash that is started
+  if detach_start "$1" "$DETACH_DIR/s" gr_try "$DETACH_DIR/log" "$BASH" -c 'printf ok >"$1"' try "$DETACH_DIR/ok"; then
+    while [[ ! -s $DETACH_DIR/ok ]] && ((tries++ < 100)); do sleep 0.05 2>/dev/null || sleep 1; done
+    [[ -s $DETACH_DIR/ok ]] || { REPLY="a trial session was accepted, but did not run" && rc=1; }
+  else
+    rc=1
+    IFS= read -r REPLY <"$DETACH_DIR/log" || :
+    REPLY=${REPLY:-"a trial session was not accepted"}
+  fi
+  # Our own folder: mkdir made it a moment ago.
+  rm -rf -- "${DETACH_DIR:?}"
+  DETACH_DIR=$dir
+  return "$rc"
+}
+
+# The environment of now into FILE, NUL-separated: no server's, and no argument list shows it.
+detach_save_env() { # <file>
+  (
+    set -C
+    env -0 >"$1"
+  ) 2>/dev/null || return "$EX_COPY"
+  [[ -s $1 ]]
+}
+
+# Replace our environment by the one in FILE, and remove FILE. Names that no shell variable can have are left out.
+detach_load_env() { # <file>
+  local name entry
+  local -a entries=()
+  while IFS= read -r -d '' entry; do entries+=("$entry"); done <"$1" || return
+  rm -f -- "$1"
+  ((${#entries[@]} > 0)) || return "$EX_MISSING"
+  for name in $(compgen -e); do unset -v "$name" 2>/dev/null || :; done
+  for entry in "${entries[@]}"; do
+    [[ ${entry%%=*} =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || continue
+    export "${entry?}" 2>/dev/null || :
+  done
+}
+
+# lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
+# needs: room
+
+# CPUs in a list like 0-3,8 (affinity), into REPLY.
+count_list() { # <list>
+  local part parts n=0
+  IFS=, read -ra parts <<<"$1"
+  for part in ${parts[@]+"${parts[@]}"}; do
+    if [[ $part =~ ^([0-9]+)-([0-9]+)$ ]]; then
+      n=$((n + BASH_REMATCH[2] - BASH_REMATCH[1] + 1))
+    elif [[ $part =~ ^[0-9]+$ ]]; then
+      n=$((n + 1))
+    fi
+  done
+  REPLY=$n
+}
+
+# Our cgroup's folder for a controller (v1), or the unified one for an empty name, into REPLY; 1 where there is none.
+cgroup_path() { # <controller or empty>
+  local n list path
+  REPLY=
+  while IFS=: read -r n list path; do
+    if [[ -z $1 && $n == 0 && -z $list ]] || [[ -n $1 && ,$list, == *",$1,"* ]]; then
+      REPLY=$path
+      return 0
+    fi
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/cgroup"
+  return 1
+}
+
+# The smallest of a limit file from our cgroup up to the root: a parent's limit binds as well.
+# In a container the path may be the host's and lead nowhere; then the mount's own root is ours.
+cgroup_walk() { # <mount> <path> <reader function>    calls the reader with each folder that exists
+  local dir=$2
+  dir=${dir%/}
+  while :; do
+    [[ ! -d $1$dir ]] || "$3" "$1$dir"
+    [[ -n $dir ]] || return 0
+    dir=${dir%/*}
+  done
+}
+
+first_line() { # <file>    into REPLY; 1 where it cannot be read
+  REPLY=
+  { IFS= read -r REPLY <"$1" || [[ -n $REPLY ]]; } 2>/dev/null
+}
+
+read_cpu_v2() { # <folder>
+  local quota period
+  first_line "$1/cpu.max" || return 0
+  read -r quota period <<<"$REPLY"
+  [[ $quota =~ ^[0-9]+$ && ${period:-0} -gt 0 ]] || return 0
+  keep_quota "$quota" "$period"
+}
+read_cpu_v1() { # <folder>
+  local quota
+  first_line "$1/cpu.cfs_quota_us" || return 0
+  quota=$REPLY
+  first_line "$1/cpu.cfs_period_us" || return 0
+  [[ $quota =~ ^[1-9][0-9]*$ && $REPLY =~ ^[1-9][0-9]*$ ]] || return 0
+  keep_quota "$quota" "$REPLY"
+}
+keep_quota() { # <quota> <period>    the smallest, in hundredths of a CPU
+  local hundredths=$(($1 * 100 / $2))
+  [[ -n $CPU_QUOTA && $CPU_QUOTA -le $hundredths ]] || CPU_QUOTA=$hundredths
+}
+read_mem() { # <folder>
+  local file limit used
+  for file in memory.max memory.high memory.limit_in_bytes; do
+    first_line "$1/$file" || continue
+    limit=$REPLY
+    # Version 1 writes "no limit" as a number near 2^63.
+    if [[ ! $limit =~ ^[0-9]{1,18}$ ]] || ((limit >= 1 << 60)); then continue; fi
+    [[ -z $RAM_LIMIT || $limit -lt $RAM_LIMIT ]] || continue
+    RAM_LIMIT=$limit RAM_USED=''
+    for used in memory.current memory.usage_in_bytes; do
+      if first_line "$1/$used" && [[ $REPLY =~ ^[0-9]{1,18}$ ]]; then RAM_USED=$REPLY; fi
+    done
+  done
+}
+
+# CPU_NPROC CPU_AFFINITY CPU_QUOTA (hundredths) and the smallest of them, CPUS; empty = cannot be read.
+probe_cpus() {
+  local line path root=${FAKE_ROOT-}/sys/fs/cgroup
+  CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
+  # nproc believes OMP_NUM_THREADS; this is about the machine.
+  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
+  [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
+  while IFS= read -r line; do
+    [[ $line == Cpus_allowed_list:* ]] || continue
+    count_list "${line##*[[:space:]]}"
+    CPU_AFFINITY=$REPLY
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/status"
+  if cgroup_path ''; then cgroup_walk "$root" "$REPLY" read_cpu_v2; fi
+  if cgroup_path cpu; then
+    path=$REPLY
+    for line in cpu cpu,cpuacct; do cgroup_walk "$root/$line" "$path" read_cpu_v1; done
+  fi
+  for line in "$CPU_NPROC" "$CPU_AFFINITY" "${CPU_QUOTA:+$((CPU_QUOTA / 100))}"; do
+    [[ -z $line || (-n $CPUS && $CPUS -le $line) ]] || CPUS=$line
+  done
+  CPUS=${CPUS:-1}
+  ((CPUS > 0)) || CPUS=1
+}
+
+# RAM_TOTAL RAM_AVAILABLE RAM_LIMIT RAM_USED (the limit's own use) and what is free for us, RAM_FREE, in bytes.
+probe_ram() {
+  local name value rest root=${FAKE_ROOT-}/sys/fs/cgroup
+  RAM_TOTAL='' RAM_AVAILABLE='' RAM_LIMIT='' RAM_USED='' RAM_FREE=''
+  while read -r name value rest; do
+    case $name in
+      MemTotal:) RAM_TOTAL=$((value * 1024)) ;;
+      MemAvailable:) RAM_AVAILABLE=$((value * 1024)) ;;
+    esac
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/meminfo"
+  if cgroup_path ''; then cgroup_walk "$root" "$REPLY" read_mem; fi
+  if cgroup_path memory; then cgroup_walk "$root/memory" "$REPLY" read_mem; fi
+  RAM_FREE=${RAM_AVAILABLE:-$RAM_TOTAL}
+  if [[ -n $RAM_LIMIT ]]; then
+    value=$((RAM_LIMIT - ${RAM_USED:-0}))
+    ((value >= 0)) || value=0
+    [[ -n $RAM_FREE && $RAM_FREE -le $value ]] || RAM_FREE=$value
+  fi
+}
+
+# The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
+# shellcheck disable=SC2034 # a script reads what it needs
+probe_gpus() {
+  local said rc=0 line run=()
+  GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
+  command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 20); fi
+  said=$(${run[@]+"${run[@]}"} nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits 2>&1 </dev/null) || rc=$?
+  ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
+  # "No devices were found" comes with status 0, and so may a driver mismatch.
+  while IFS= read -r line; do
+    [[ $line =~ ^[0-9]+,\ [^,]+,\ [0-9.]+, ]] && GPU_LINES+=("$line")
+  done <<<"$said"
+  GPU_COUNT=${#GPU_LINES[@]}
+  if ((GPU_COUNT > 0 && rc == 0)); then
+    GPU_STATE=ok
+  elif [[ $said == *'No devices'* ]]; then
+    GPU_STATE=none GPU_WHY="nvidia-smi: No devices were found"
+  else
+    GPU_COUNT='' GPU_WHY="nvidia-smi (status $rc): ${said%%$'\n'*}"
+    GPU_WHY=${GPU_WHY//[[:cntrl:]]/ }
+  fi
+}
+
+# Workers and threads for one cell of SLOTS side by side: THREADS and WORKERS. Fewer is the safe side.
+recommend() { # <slots> <bytes that a cell needs>
+  local share spare
+  share=$((CPUS / $1))
+  ((share > 0)) || share=1
+  # One CPU for the training loop itself; a loader worker costs memory of its own: count half a GB for each.
+  WORKERS=$((share - 1))
+  ((WORKERS <= 8)) || WORKERS=8
+  if [[ -n $RAM_FREE ]]; then
+    spare=$(((RAM_FREE / $1 - $2) / 500000000))
+    ((spare >= 0)) || spare=0
+    ((WORKERS <= spare)) || WORKERS=$spare
+  fi
+  THREADS=$((share - WORKERS))
+  ((THREADS > 0)) || THREADS=1
+}
+
+# Bytes for people, into REPLY.
+human() { # <bytes or empty>
+  if [[ -z $1 ]]; then REPLY="not known"; elif (($1 >= 10000000000)); then REPLY="$(($1 / 1000000000)) GB"; elif (($1 >= 10000000)); then
+    REPLY="$(($1 / 1000000)) MB"
+  else REPLY="$1 bytes"; fi
+}
+
+# lib/formal.bash: the records of a formal run, and what is judged from them (docs/contracts.md, section 7).
+# needs: exit log file record proc hash
+# reads: D B RUN_ID, and F_START F_SESSION F_NAME F_SOCKET F_PID F_TICKS F_DIGEST F_POWER of this start
+
+write_formal() { # <state> <why>
+  local REPLY host boot
+  this_host
+  host=$REPLY
+  this_boot_id
+  boot=$REPLY
+  record_open formal/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text state "$1"
+  record_text why "$2"
+  utc_now
+  record_text since "$REPLY"
+  record_text session "$F_SESSION"
+  record_text session_name "$F_NAME"
+  record_text socket "$F_SOCKET"
+  record_text host "$host"
+  record_text boot_id "$boot"
+  record_int pid "$F_PID" || return
+  record_int start_ticks "$F_TICKS" || return
+  record_text box_digest "$F_DIGEST"
+  record_bool power_off "$F_POWER" || return
+  record_close
+  replace_file "$D/formal.json" "$RECORD"
+}
+
+# The record's members into F_*, so that a rewrite keeps them.
+take_formal() {
+  F_START=${R_start_id-} F_SESSION=${R_session-} F_NAME=${R_session_name-} F_SOCKET=${R_socket-}
+  F_PID=${R_pid-} F_TICKS=${R_start_ticks-} F_DIGEST=${R_box_digest-} F_POWER=${R_power_off-} F_SINCE=${R_since-} F_STATE=${R_state-}
+}
+
+# Is FORMAL_SUCCESS there for this run and start, over the manifest that lies in B now?
+success_holds() { # <start id>    returns: 0, or 1 with the reason in REPLY
+  local start=$1 rc=0 said
+  read_record "$B/FORMAL_SUCCESS" formal_success/1 "$RUN_ID" || rc=$?
+  case $rc in
+    1) REPLY="there is no $B/FORMAL_SUCCESS" && return 1 ;;
+    2) REPLY="$B/FORMAL_SUCCESS is not a whole record of this run" && return 1 ;;
+  esac
+  [[ ${R_start_id-} == "$start" ]] || { REPLY="$B/FORMAL_SUCCESS is of another start (${R_start_id-})" && return 1; }
+  said=${R_manifest_sha256-}
+  hash_file "$B/PULL_MANIFEST.json" && [[ $REPLY == "$said" ]] || { REPLY="$B/FORMAL_SUCCESS was said over another PULL_MANIFEST.json" && return 1; }
+  REPLY=''
+}
+
+# What the formal run is in now, into FORMAL_STATE and FORMAL_WHY; leaves the record in R_* and F_*.
+judge_formal() {
+  local rc=0 REPLY host boot
+  FORMAL_STATE=unknown FORMAL_WHY=''
+  # shellcheck disable=SC2034 # not every script that judges prints all of them
+  F_START='' F_SESSION='' F_NAME='' F_SOCKET='' F_PID='' F_TICKS='' F_DIGEST='' F_POWER=false F_SINCE='' F_STATE=''
+  read_record "$D/formal.json" formal/1 "$RUN_ID" || rc=$?
+  case $rc in
+    1) FORMAL_STATE=none FORMAL_WHY="no formal run was started here" && return 0 ;;
+    2) FORMAL_WHY="$D/formal.json is not a whole record of this run" && return 0 ;;
+  esac
+  take_formal
+  FORMAL_WHY=${R_why-}
+  this_host
+  host=$REPLY
+  this_boot_id
+  boot=$REPLY
+  case ${R_state-} in
+    success)
+      FORMAL_STATE=success
+      success_holds "$F_START" || FORMAL_STATE=unknown FORMAL_WHY="the record says success, but ${REPLY-}"
+      ;;
+    failed | stopped) FORMAL_STATE=$R_state ;;
+    starting | running | aggregating)
+      if [[ ${R_host-} != "$host" ]]; then
+        FORMAL_WHY="it was $R_state on $R_host, and this is $host: look there"
+      elif [[ ${R_boot_id-} != "$boot" ]]; then
+        FORMAL_STATE=lost FORMAL_WHY="boot id changed while it was $R_state, no exit record: the box was restarted under it"
+      elif same_process "$F_PID" "$F_TICKS"; then
+        FORMAL_STATE=$R_state
+      else
+        # The last act may have been written while we looked.
+        FORMAL_STATE=lost FORMAL_WHY="its process is gone while it was $R_state, no exit record: killed, or ended at logout"
+        lost_after_all
+      fi
+      ;;
+    *) FORMAL_WHY="$D/formal.json says state '${R_state-}', which nobody writes" ;;
+  esac
+}
+
+# A run that died between its success record and its last state is a success: the proof is complete.
+lost_after_all() {
+  local REPLY rc=0
+  read_record "$D/formal.json" formal/1 "$RUN_ID" || rc=$?
+  ((rc == 0)) || return 0
+  case ${R_state-} in
+    failed | stopped | success) FORMAL_STATE=$R_state FORMAL_WHY=${R_why-} ;;
+  esac
+  if [[ $FORMAL_STATE != failed && $FORMAL_STATE != stopped ]] && success_holds "$F_START"; then
+    FORMAL_STATE=success FORMAL_WHY="its process ended right after it had written FORMAL_SUCCESS"
+  fi
+}
+
+# Take the next start number, which only one start can have; refuses while an earlier start is still at work.
+take_start() {
+  local REPLY dir=$D/starts n=0 file host boot pid ticks mine
+  mkdir -p -- "$dir" || refuse "$EX_NOROOM" "$dir" "the folder cannot be made" "look at the data tier: room, rights"
+  for file in "$dir"/[0-9][0-9][0-9]*; do
+    [[ -e $file ]] || continue
+    ((10#${file##*/} <= n)) || n=$((10#${file##*/}))
+  done
+  this_host
+  mine=$REPLY
+  this_boot_id
+  mine+=" $REPLY"
+  if ((n > 0)); then
+    printf -v file '%s/%03d' "$dir" "$n"
+    read -r host boot pid ticks <"$file" || :
+    if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
+      refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: $PROG status"
+    fi
+  fi
+  start_ticks $$
+  printf -v file '%s/%03d' "$dir" $((n + 1))
+  create_once "$file" "$mine $$ $REPLY"$'\n' ||
+    refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "$PROG status"
+}
+
+# What stands there from an earlier start, aside under its own id: nobody can take it for this start's.
+move_old_aside() {
+  local file to id
+  for file in "$B/FORMAL_SUCCESS" "$D/FORMAL_FAILURE.json"; do
+    [[ -e $file ]] || continue
+    id=''
+    if read_record "$file" formal_success/1 || read_record "$file" formal_failure/1; then id=${R_start_id-}; fi
+    to=$file.${id:-unreadable-before-$F_START}
+    if ! mv -f -- "$file" "$to" || [[ -e $file ]]; then
+      refuse "$EX_COPY" "mv $file $to" "the old record cannot be moved aside" "look at the tier: rights, room"
+    fi
+    log "moved aside: $to"
+    [[ $file == */FORMAL_FAILURE.json ]] || continue
+    for to in "" .sha256; do
+      [[ ! -e $D/formal.failed.tar.gz$to ]] || mv -f -- "$D/formal.failed.tar.gz$to" "$D/formal.failed.${id:-before-$F_START}.tar.gz$to"
+    done
+  done
+}
+
+# The bundle's manifest says that every cell of the roster is done. Sets M_EXPECTED M_DONE M_DIGEST.
+check_manifest() { # <cells in the roster>    returns: 0 or 65 with the reason in REPLY
+  local file=$B/PULL_MANIFEST.json body said
+  read_record "$file" pull_manifest/1 "$RUN_ID" || { REPLY="$file is not a whole manifest of this run" && return "$EX_INTEGRITY"; }
+  M_EXPECTED=${R_cells_expected-} M_DONE=${R_cells_done-} said=${R_self_sha256-}
+  body=$(sed -n '/^  "self_sha256": /q;p' "$file")
+  hash_text "$body"$'\n'
+  [[ $REPLY == "$said" ]] || { REPLY="$file does not match its own digest" && return "$EX_INTEGRITY"; }
+  [[ ${R_commit-} == "$RUN_COMMIT" ]] || { REPLY="$file is of commit ${R_commit-}, the run of $RUN_COMMIT" && return "$EX_INTEGRITY"; }
+  [[ $M_EXPECTED == "$1" && $M_DONE == "$1" ]] || { REPLY="$file has ${M_DONE:-?} of ${M_EXPECTED:-?} cells done, the roster has $1" && return "$EX_INTEGRITY"; }
+  hash_file "$file" || { REPLY="$file cannot be read" && return "$EX_INTEGRITY"; }
+  M_DIGEST=$REPLY
+}
+
+write_success() { # returns: 0 written and read back
+  local REPLY
+  record_open formal_success/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text commit "$RUN_COMMIT"
+  record_int cells_expected "$M_EXPECTED" || return
+  record_int cells_done "$M_DONE" || return
+  record_text manifest_sha256 "$M_DIGEST"
+  record_bool power_off "$F_POWER" || return
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "$B/FORMAL_SUCCESS" "$RECORD" || return
+  success_holds "$F_START" || { log "$REPLY" && return "$EX_INTEGRITY"; }
+}
+
+write_failure() { # <stage> <command> <exit> <remedy>
+  local REPLY
+  record_open formal_failure/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text stage "$1"
+  record_text command "$2"
+  record_int exit "$3" || return
+  record_text log "$D/formal.log"
+  record_text remedy "$4"
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "$D/FORMAL_FAILURE.json" "$RECORD"
+}
+
+# Logs and states of a failed run in one file of bounded size, with its digest: what is needed to say why.
+pack_failure() { # writes: D/formal.failed.tar.gz and .sha256
+  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size
+  mkdir -p -- "$stage/logs" "$stage/state" || return
+  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json; do
+    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/$file" || :
+  done
+  for file in "$D/formal.log" "$D"/state/*.json "$D"/logs/*/attempt-*.log; do
+    [[ -f $file ]] || continue
+    ((left > 0)) || break
+    REPLY=$stage/${file#"$D"/}
+    mkdir -p -- "${REPLY%/*}" && tail -c "$one" -- "$file" >"$REPLY" || :
+    size=$(wc -c <"$REPLY") || size=$one
+    left=$((left - size))
+  done
+  if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
+    hash_file "$D/formal.failed.tar.gz"; then
+    replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)"
+  else
+    log "the evidence could not be packed; it lies in $D as it is"
+  fi
+  rm -rf -- "${stage:?}" "$D/.formal.failed.$$.tmp"
+}
+
+# lib/data.bash: declared data counted, and whether two paths share a disk.
+# needs: room
+
+# Files, bytes and empty files of a data path, following links. DATA_N DATA_BYTES DATA_EMPTY.
+count_data() { # <path>
+  local said
+  DATA_N='' DATA_BYTES='' DATA_EMPTY=''
+  # One line a file, whatever its name holds.
+  said=$(find -L "$1" -type f -exec sh -c 'for f; do [ -s "$f" ] && echo 1 || echo 0; done' sh {} + 2>/dev/null |
+    awk '{n++; if ($1 == 0) e++} END {printf "%d %d", n, e}') || return 1
+  DATA_N=${said% *} DATA_EMPTY=${said#* }
+  said=$(du -skL -- "$1" 2>/dev/null) || return 1
+  DATA_BYTES=$((${said%%[[:space:]]*} * 1024))
+}
+
+# Do two paths lie on one file system? Where that cannot be told, yes: the careful answer for room.
+same_disk() { # <path> <path>
+  local one two
+  existing_parent "$1"
+  one=$(stat -c %d -- "$REPLY" 2>/dev/null) || return 0
+  existing_parent "$2"
+  two=$(stat -c %d -- "$REPLY" 2>/dev/null) || return 0
+  [[ $one == "$two" ]]
+}
+
+# lib/gates.bash: what must hold before evidence is started; the first gate that does not hold ends it.
+# needs: exit log path record hash room run queue git data
+
+# Setup, code, smoke, data, room: in this order, for a later gate means nothing on a broken base.
+all_gates() { # <start: true or false>
+  gate_setup
+  gate_code "$1"
+  gate_smoke
+  gate_data
+  gate_queue
+  gate_room
+}
+
+gate_setup() {
+  local name
+  for name in run_queue.sh aggregate_to_fs.sh; do
+    [[ -f $SELF_DIR/$name ]] || refuse "$EX_MISSING" "$SELF_DIR/$name" "it is not beside $PROG" "copy the whole folder box/ again"
+  done
+  [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
+  command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
+  box_digest "$SELF_DIR" || refuse "$EX_MISSING" "$SELF_DIR" "its files cannot be read" "copy the whole folder box/ again"
+  BOX_DIGEST=$REPLY
+}
+
+gate_code() { # <start: true or false>
+  local commit='' path protected=("$D" "$B" "$S")
+  for path in ${DATA_PATHS[@]+"${DATA_PATHS[@]}"}; do protected+=("$CODE_DIR/$path"); done
+  if find_run; then
+    commit=$R_commit
+    if [[ $R_formal != true ]]; then
+      refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "begin anew with RUN=$JOB.2"
+    fi
+  fi
+  git_gate "$BRANCH" "$commit" "$1" "$([[ $1 == true ]] && printf '%s' "$STASH" || printf false)" "${protected[@]}"
+  if [[ -n $commit && $commit != "$GIT_HEAD" ]]; then
+    refuse "$EX_GATE" "run $R_run_id" "it is of commit $commit, and $GIT_TOP is at $GIT_HEAD" "check out $commit there, or begin anew with RUN=$JOB.2"
+  fi
+  CODE_COMMIT=$GIT_HEAD
+}
+
+# The smoke of this box, of this commit and these scripts: passed with proof, or waived by somebody for a reason.
+gate_smoke() {
+  local rc=0 file=$D/smoke.json again="bash $SELF_DIR/smoke.sh"
+  read_record "$file" smoke/1 || rc=$?
+  ((rc != 1)) || refuse "$EX_GATE" "smoke" "there is no $file" "$again; or a waiver in writing: smoke.sh --waive WHO=WHY"
+  ((rc == 0)) || refuse "$EX_GATE" "smoke" "$file is not a whole record" "$again"
+  [[ ${R_where-} == box ]] || refuse "$EX_GATE" "smoke" "$file is of '${R_where-}', not of this box" "$again"
+  [[ ${R_commit-} == "$GIT_HEAD" ]] || refuse "$EX_GATE" "smoke" "$file is of commit ${R_commit:-none}, the code is at $GIT_HEAD" "$again"
+  [[ ${R_box_digest-} == "$BOX_DIGEST" ]] || refuse "$EX_GATE" "smoke" "$file is of other scripts than those in $SELF_DIR" "$again"
+  case ${R_result-} in
+    passed)
+      [[ ${R_exit-} == 0 && ${R_artifact_sha256-} =~ ^[0-9a-f]{64}$ ]] ||
+        refuse "$EX_GATE" "smoke" "$file says passed without an artifact" "$again"
+      SMOKE_SAID="passed, ${R_seconds_s:-?} s, checkpoint ${R_ckpt_bytes:-?} bytes, saved in ${R_save_s:-?} s"
+      ;;
+    waived)
+      [[ -n ${R_who-} && -n ${R_why-} ]] || refuse "$EX_GATE" "smoke" "$file is a waiver without who and why" "smoke.sh --waive WHO=WHY"
+      SMOKE_SAID="WAIVED by $R_who at ${R_ended-}: $R_why"
+      ;;
+    *) refuse "$EX_GATE" "smoke" "$file says '${R_result-}': ${R_why-}" "mend it, then $again" ;;
+  esac
+}
+
+gate_data() {
+  local i path want
+  DATA_SAID=()
+  for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
+    path=$CODE_DIR/${DATA_PATHS[i]} want=${DATA_FILES[i]}
+    [[ ${DATA_PATHS[i]} != /* ]] || path=${DATA_PATHS[i]}
+    [[ -e $path ]] || refuse "$EX_GATE" "data $path" "it is not there" "push.sh --data, or link it there"
+    count_data "$path" || refuse "$EX_GATE" "data $path" "it cannot be read whole" "look at its rights and its mount"
+    [[ $DATA_N == "$want" ]] || refuse "$EX_GATE" "data $path" "it holds $DATA_N files, the job expects $want" "push.sh --data again, or correct 'files' in the job"
+    ((DATA_EMPTY < DATA_N)) || refuse "$EX_GATE" "data $path" "all of its $DATA_N files are empty" "push.sh --data again"
+    human "$DATA_BYTES"
+    DATA_SAID+=("$path: $DATA_N files as expected, $REPLY on disk, $DATA_EMPTY empty")
+  done
+}
+
+# The cells of this start, and how many of them are still to be done.
+gate_queue() {
+  local file name i of=1 mine=0
+  file=${QUEUE_FILE:-$SELF_DIR/queue.tsv}
+  read_queue "$file"
+  [[ -z $SHARD ]] || { of=${SHARD#*/} mine=$((${SHARD%/*} - 1)); }
+  CELL_NAMES=() CELLS_DONE=0
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    ((i % of == mine)) || continue
+    name=${QUEUE_NAMES[i]}
+    CELL_NAMES+=("$name")
+    [[ ! -e $B/records/$name.json ]] || CELLS_DONE=$((CELLS_DONE + 1))
+  done
+  ((${#CELL_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $SHARD" "it owns no cell of $file" "give fewer shards"
+  CELLS_LEFT=$((${#CELL_NAMES[@]} - CELLS_DONE))
+}
+
+# Room for the cells that are left, with a tenth more, on each tier; once for both where they share a disk.
+gate_room() {
+  local REPLY bytes files both=1
+  bytes=$((NEED_DISK_BYTES * CELLS_LEFT * 11 / 10)) files=$((NEED_FILES * CELLS_LEFT))
+  ROOM_SAID=()
+  if [[ $B != "$D" ]]; then
+    if same_disk "$D" "$B"; then both=2; else gate_tier "$B" "$bytes" "$files" "$DURABLE_CAP_BYTES" "$DURABLE_CAP_INODES"; fi
+  fi
+  gate_tier "$D" $((bytes * both)) $((files * both)) "$DATA_CAP_BYTES" "$DATA_CAP_INODES"
+}
+gate_tier() { # <path> <bytes> <files> <cap bytes> <cap inodes>
+  local have inodes need REPLY
+  human "$2"
+  need=$REPLY
+  [[ -z $4 || $2 -le $4 ]] || refuse "$EX_NOROOM" "$1" "the cells need $need, and the tier's cap is $4 bytes" "take a larger tier, or fewer cells"
+  [[ -z $5 || $3 -le $5 ]] || refuse "$EX_NOROOM" "$1" "the cells need $3 files, and the tier's cap is $5" "pack the output into fewer files"
+  free_bytes "$1" || :
+  have=$REPLY
+  free_inodes "$1" || :
+  inodes=$REPLY
+  [[ -z $have || $have -ge $2 ]] || refuse "$EX_NOROOM" "df $1" "$have bytes are free, the cells that are left need $2" "free room there, or set needs.disk_gb in the job to what the smoke measured"
+  [[ -z $inodes || $inodes -ge $3 ]] || refuse "$EX_NOROOM" "df -i $1" "$inodes inodes are free, the cells that are left need $3" "remove small files there, or set needs.files in the job"
+  human "$have"
+  ROOM_SAID+=("$1: needs $need in $3 files, free $REPLY and ${inodes:-an unknown number of} inodes")
+}
+
+# lib/plan.bash: the plan that a formal run prints before it starts, from what the gates have read.
+# needs: log probe
+
+print_plan() { # reads what gates.bash has set
+  local REPLY slots=${SLOTS:-1} line name n=0 ids rounds
+  if [[ -n ${GPUS-} ]]; then
+    IFS=, read -ra ids <<<"$GPUS"
+    slots=${#ids[@]}
+  fi
+  printf 'plan for run %s (%s x %s)\n' "$RUN" "$PROFILE" "$JOB"
+  printf '  code      %s at %s, branch %s\n' "$GIT_TOP" "$GIT_HEAD" "${GIT_BRANCH:-none}"
+  git_here log -1 --format='  commit    %h %ci %s' 2>/dev/null || :
+  printf '  smoke     %s\n' "$SMOKE_SAID"
+  printf '  cells     %s, of which done %s, to do %s\n' "${#CELL_NAMES[@]}" "$CELLS_DONE" "$CELLS_LEFT"
+  for name in "${CELL_NAMES[@]}"; do
+    ((n++ < 10)) || break
+    printf '              %s\n' "$name"
+  done
+  ((${#CELL_NAMES[@]} <= 10)) || printf '              … and %s more\n' $((${#CELL_NAMES[@]} - 10))
+  printf '  outputs   %s/cells/<cell>, results in %s/final_ckpts/<cell>\n' "$D" "$B"
+  [[ -n $DURABLE_DIR ]] || printf '            pull-only: nothing here outlives the box; results must be pulled first\n'
+  for line in "${ROOM_SAID[@]}"; do printf '  disk      %s\n' "$line"; done
+  for line in ${DATA_SAID[@]+"${DATA_SAID[@]}"}; do printf '  data      %s\n' "$line"; done
+  ((${#DATA_PATHS[@]} > 0)) || printf '  data      the job declares none\n'
+  plan_resources "$slots"
+  rounds=$(((CELLS_LEFT + slots - 1) / slots))
+  printf '  time      about %s minutes for what is left, %s at a time\n' $((rounds * NEED_MINUTES)) "$slots"
+  [[ ${F_POWER-} != true ]] || printf '  power     off after success: %s\n' "${POWER_OFF_COMMAND[*]}"
+}
+
+plan_resources() { # <slots>
+  local REPLY total limit free
+  probe_cpus
+  probe_ram
+  probe_gpus
+  recommend "$1" "$NEED_RAM_BYTES"
+  printf '  cpu       %s usable: nproc %s, affinity %s, cgroup quota %s\n' "$CPUS" "${CPU_NPROC:-not known}" \
+    "${CPU_AFFINITY:-not known}" "${CPU_QUOTA:+$((CPU_QUOTA / 100)).$(printf '%02d' $((CPU_QUOTA % 100)))}${CPU_QUOTA:-none}"
+  human "$RAM_TOTAL" && total=$REPLY
+  human "$RAM_LIMIT" && limit=$REPLY
+  [[ -n $RAM_LIMIT ]] || limit=none
+  human "$RAM_FREE" && free=$REPLY
+  human $((NEED_RAM_BYTES * $1))
+  printf '  ram       %s free for us: machine %s, cgroup limit %s; %s cell(s) need %s\n' "$free" "$total" "$limit" "$1" "$REPLY"
+  [[ -z $RAM_FREE || $RAM_FREE -ge $((NEED_RAM_BYTES * $1)) ]] || log "warning: $free of memory is free, $1 cell(s) at a time need $REPLY"
+  printf '  gpu       %s needed for a cell; here: %s\n' "$NEED_GPUS" "${GPU_COUNT:-not known}${GPU_WHY:+ ($GPU_WHY)}"
+  [[ -z $GPU_COUNT || $GPU_COUNT -ge $((NEED_GPUS * $1)) ]] || log "warning: $GPU_COUNT GPUs here, $1 cell(s) at a time need $((NEED_GPUS * $1))"
+  printf '  threads   recommended for each cell: %s loader worker(s), %s thread(s)\n' "$WORKERS" "$THREADS"
+}
+
+# lib/tree.bash: a process and all that came from it, by identity: number and start time.
+# needs: proc
+
+# TREE_IDS ("pid ticks", parents first) and TREE_LINES for people, from ROOT down. Empty where ROOT is gone.
+process_tree() { # <root pid>
+  local dir pid stat fields next=("$1") more
+  local -A kids=() ticks=() names=()
+  TREE_IDS=() TREE_LINES=()
+  for dir in /proc/[0-9]*; do
+    pid=${dir#/proc/}
+    { IFS= read -r stat <"$dir/stat"; } 2>/dev/null || continue
+    read -ra fields <<<"${stat##*) }"
+    [[ ${fields[0]-} != [ZX] ]] || continue
+    kids[${fields[1]}]+=" $pid"
+    ticks[$pid]=${fields[19]-0}
+    stat=${stat#*(}
+    names[$pid]="parent ${fields[1]}, ${stat%)*}"
+  done
+  while ((${#next[@]} > 0)); do
+    more=()
+    for pid in "${next[@]}"; do
+      [[ -n ${ticks[$pid]-} ]] || continue
+      TREE_IDS+=("$pid ${ticks[$pid]}")
+      TREE_LINES+=("process $pid, ${names[$pid]}")
+      # shellcheck disable=SC2206 # numbers with blanks between
+      more+=(${kids[$pid]-})
+    done
+    next=(${more[@]+"${more[@]}"})
+  done
+}
+
+# Is any process of the tree still there? TREE_LEFT holds those that are.
+tree_alive() {
+  local id
+  TREE_LEFT=()
+  for id in ${TREE_IDS[@]+"${TREE_IDS[@]}"}; do
+    ! same_process "${id% *}" "${id#* }" || TREE_LEFT+=("$id")
+  done
+  ((${#TREE_LEFT[@]} > 0))
+}
+
+# lib/detached.bash: the part of a formal run that goes on without the shell that started it.
+# needs: exit log file record proc run queue git detach formal
+
+# First half: the session's environment goes, the person's comes, and the log is ours from the first line.
+do_enter() { # <private folder> <start id> [run_queue's flags]
+  local dir=$1 start=$2 d session socket name
+  shift 2
+  { [[ -f $dir/env && -O $dir/env && ! -L $dir ]] && {
+    IFS= read -r d && IFS= read -r session && IFS= read -r socket && IFS= read -r name
+  } <"$dir/where"; } 2>/dev/null ||
+    refuse "$EX_GATE" "the detached part" "no start has made this session" "use: $PROG start"
+  detach_inside "$session" "$socket" "$name" ||
+    refuse "$EX_GATE" "the detached part" "this is not the session $name that start made" "use: $PROG start"
+  # A multiplexer that is killed must not take the run with it; the run has its own record of who it is.
+  trap '' HUP
+  # Standard input stays the session's terminal: a multiplexer ends a session that nobody holds open.
+  exec >>"$d/formal.log" 2>&1
+  cd -- "$d" || return
+  detach_load_env "$dir/env" || refuse "$EX_GATE" "the detached part" "its environment cannot be read" "use: $PROG start"
+  exec "$BASH" "${BASH_SOURCE[0]}" _run "$dir" "$start" "$@"
+}
+
+do_run() { # <private folder> <start id> [run_queue's flags]
+  local REPLY dir=$1 start=$2 taken
+  shift 2
+  taken=$dir/taken
+  # Consumed by mkdir: the second half runs once, and only behind the first.
+  if [[ ! -d $dir || ! -O $dir || -e $dir/env ]] || ! mkdir -- "$taken" 2>/dev/null; then
+    refuse "$EX_GATE" "the detached part" "no start has made this session" "use: $PROG start"
+  fi
+  self_dir
+  run_places
+  find_run || refuse "$EX_INTEGRITY" "$D/run.json" "it is gone" "use: $PROG start"
+  RUN_ID=$R_run_id RUN_COMMIT=$R_commit
+  judge_formal
+  [[ $F_START == "$start" && $F_STATE == starting ]] ||
+    refuse "$EX_GATE" "the detached part" "start ${F_START:-none} has taken over from $start" "use: $PROG status"
+  start_ticks $$
+  F_PID=$$ F_TICKS=$REPLY
+  STAGE=heartbeat STEP="$PROG start" SUCCEEDED=0 STOP_SIGNAL='' CHILD=''
+  trap 'at_exit $?' EXIT
+  trap 'on_signal TERM' TERM
+  trap 'on_signal INT' INT
+  trap 'on_signal USR1' USR1
+  write_formal running '' || return
+  event running - - "formal start $F_START"
+  utc_now
+  log "START $REPLY run $RUN_ID start $F_START commit $RUN_COMMIT in $F_SESSION"
+  formal_body "$@"
+}
+
+# The frame that no edit can reorder: the queue, the code as it was, the aggregation, the proof, the record.
+formal_body() {
+  local REPLY cells
+  run_step queue bash "$SELF_DIR/run_queue.sh" "$@" || return
+  STAGE=code STEP="git status in $CODE_DIR"
+  code_unchanged || return
+  write_formal aggregating '' || return
+  event aggregating - - ''
+  run_step aggregate bash "$SELF_DIR/aggregate_to_fs.sh" || return
+  STAGE=proof STEP="PULL_MANIFEST.json"
+  cells=$(
+    read_queue "$D/queue.tsv"
+    printf '%s' "${#QUEUE_NAMES[@]}"
+  ) || return
+  check_manifest "$cells" || { log "$REPLY" && return "$EX_INTEGRITY"; }
+  write_success || return
+  SUCCEEDED=1
+  utc_now
+  printf 'FORMAL_SUCCESS %s run %s start %s cells %s/%s manifest %s\n' "$REPLY" "$RUN_ID" "$F_START" "$M_DONE" "$M_EXPECTED" "$M_DIGEST"
+  write_formal success '' || return
+  event success - - "$M_DONE of $M_EXPECTED cells"
+  [[ $F_POWER != true ]] || power_off
+}
+
+# A step as a child that we wait for: a trap in bash runs during wait, not during a foreground command.
+run_step() { # <stage> <words...>
+  local rc=0 seen
+  STAGE=$1
+  shift
+  STEP=$*
+  log "step $STAGE: $STEP"
+  [[ -z $STOP_SIGNAL ]] || return 143
+  "$@" </dev/null &
+  CHILD=$!
+  while :; do
+    seen=$STOP_SIGNAL rc=0
+    wait "$CHILD" || rc=$?
+    [[ $seen == "$STOP_SIGNAL" ]] || continue
+    break
+  done
+  CHILD=''
+  log "step $STAGE ended with $rc"
+  [[ -z $STOP_SIGNAL ]] || ((rc != 0)) || rc=143
+  return "$rc"
+}
+
+on_signal() { # <signal>
+  STOP_SIGNAL=$1
+  log "signal $1: the cells may save, then the run ends"
+  [[ -z $CHILD ]] || kill -TERM "$CHILD" 2>/dev/null || :
+}
+
+# The commit is still what it was and no tracked file was edited meanwhile.
+code_unchanged() {
+  local REPLY
+  git_open
+  git_exempt "$D" "$B" "$S"
+  git_look || { log "git status failed in $GIT_TOP" && return "$EX_GATE"; }
+  if [[ $GIT_HEAD != "$RUN_COMMIT" || ${#GIT_DIRTY[@]} -gt 0 ]]; then
+    git_list
+    log "the code in $GIT_TOP was changed while the run was on (commit $GIT_HEAD, the run's is $RUN_COMMIT)"
+    return "$EX_GATE"
+  fi
+  ((${#GIT_UNTRACKED[@]} == 0)) || { log "files appeared in $GIT_TOP during the run:" && git_list; }
+}
+
+# Whatever ends the detached part, its record says how. The machine stays on.
+at_exit() { # <status>
+  local rc=$1 why remedy
+  trap - EXIT TERM INT USR1
+  set +e
+  rm -rf -- "/tmp/gr-${EUID}-$F_START"
+  ((SUCCEEDED == 0)) || exit "$rc"
+  ((rc != 0)) || rc=$EX_FAIL
+  why="stage $STAGE ended with $rc"
+  [[ -z $STOP_SIGNAL ]] || why="stopped by signal $STOP_SIGNAL in stage $STAGE"
+  case $STAGE in
+    queue) remedy="bash $SELF_DIR/status.sh names the cells; mend them, then: bash $SELF_DIR/$PROG start" ;;
+    code) remedy="commit or undo the edit; results of this run are of mixed code: begin anew with RUN=$JOB.2" ;;
+    aggregate | proof) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
+    *) remedy="see $D/formal.log; then: bash $SELF_DIR/$PROG start" ;;
+  esac
+  log "FORMAL_FAILURE: $why; this machine is kept on; $remedy"
+  write_failure "$STAGE" "$STEP" "$rc" "$remedy"
+  write_formal failed "$why"
+  event failed - - "$why"
+  pack_failure
+  exit "$rc"
+}
+
+# Only behind FORMAL_SUCCESS. Being alive a minute later is a failure of its own, and is recorded: the meter runs.
+power_off() {
+  local REPLY rc=0 n=0
+  success_holds "$F_START" || { log "no power-off: $REPLY" && return 0; }
+  event power_off - - "${POWER_OFF_COMMAND[*]}"
+  log "power-off: ${POWER_OFF_COMMAND[*]}"
+  flush "$D/formal.log" "$B/FORMAL_SUCCESS"
+  "${POWER_OFF_COMMAND[@]}" || rc=$?
+  log "power-off: the command ended with $rc"
+  ((rc != 0)) || while ((n++ < ${POWER_OFF_WAIT_S:-60})); do sleep 1; done
+  write_failure power-off "${POWER_OFF_COMMAND[*]}" "$rc" "the machine is still alive and its meter runs: use teardown.sh from the laptop" || :
+  write_formal success "power-off failed: the command ended with $rc and the machine is still alive" || :
+}
+
+readonly HEARTBEAT_S=60 # a detached run that has said nothing by then has failed
+
+usage() {
+  cat <<'USAGE'
+usage: formal_run.sh plan   [--stash] [run_queue's flags]
+       formal_run.sh start  [--power-off] [--stash] [run_queue's flags]
+       formal_run.sh status | attach | stop
+
+plan    looks at everything that start insists on, prints cells, outputs, resources, disk, data; starts nothing.
+start   the same gates, then starts the queue detached from this shell (tmux, screen, or setsid), waits for its first
+        heartbeat and returns. Gates: code clean, committed, on its branch and pushed; smoke passed here for this very
+        commit and these scripts; data present; room on disk.
+status  says running, aggregating, success, failed, stopped, lost or unknown, and why.
+attach  shows the log of the run and follows it; leaving it with Ctrl-C stops nothing.
+stop    shows the run's processes, ends them (checkpoints first), and records that it was stopped.
+
+--power-off  after FORMAL_SUCCESS, and only then, switch this machine off; only where the profile knows a command
+             that stops the meter. A failed run always keeps the machine.
+--stash      put uncommitted work into a dated git stash first; refused where that would take data.
+run_queue's flags: --queue FILE, --slots N, --gpus LIST, --shard I/N, --only CELL,…, --skip-failed, --adopt
+
+exit codes: 0 done (start: it runs, detached), 1 the run failed or was stopped, 64 usage, 65 a record does not match,
+69 something is missing or not known, 73 no room, 74 the durable tier, 75 busy, 77 a gate refused, 78 configuration
+USAGE
+}
+
+# --- the command line ---
+
+# Flags into QUEUE_FLAGS and the few that matter here too.
+parse_flags() {
+  QUEUE_FLAGS=() F_POWER=false STASH=false SHARD='' ADOPT=false QUEUE_FILE='' SLOTS='' GPUS=''
+  while (($#)); do
+    case $1 in
+      --power-off) F_POWER=true ;;
+      --stash) STASH=true ;;
+      --skip-failed) QUEUE_FLAGS+=("$1") ;;
+      --adopt) ADOPT=true QUEUE_FLAGS+=("$1") ;;
+      --queue | --slots | --gpus | --shard | --only)
+        (($# > 1)) && [[ -n $2 ]] || return "$EX_USAGE"
+        case $1 in
+          --queue) QUEUE_FILE=$2 ;;
+          --slots) SLOTS=$2 ;;
+          --gpus) GPUS=$2 ;;
+          --shard) SHARD=$2 ;;
+        esac
+        QUEUE_FLAGS+=("$1" "$2")
+        shift
+        ;;
+      *) return "$EX_USAGE" ;;
+    esac
+    shift
+  done
+  [[ -z $SHARD || $SHARD =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] || return "$EX_USAGE"
+  [[ -z $SLOTS || $SLOTS =~ ^[1-9][0-9]*$ ]] || return "$EX_USAGE"
+}
+
+# The queue will run from another folder than the one this was typed in.
+absolute_queue() {
+  local i
+  [[ -n $QUEUE_FILE && $QUEUE_FILE != /* ]] || return 0
+  QUEUE_FILE=$PWD/$QUEUE_FILE
+  for ((i = 0; i < ${#QUEUE_FLAGS[@]}; i++)); do
+    [[ ${QUEUE_FLAGS[i]} != --queue ]] || QUEUE_FLAGS[i + 1]=$QUEUE_FILE
+  done
+}
+
+main() {
+  local verb=${1-}
+  (($# == 0)) || shift
+  case $verb in
+    -h | --help) usage && return 0 ;;
+    plan | start)
+      parse_flags "$@" || { usage >&2 && return "$EX_USAGE"; }
+      absolute_queue
+      ;;
+    status | attach | stop) (($# == 0)) || { usage >&2 && return "$EX_USAGE"; } ;;
+    _enter | _run) (($# >= 2)) || { usage >&2 && return "$EX_USAGE"; } ;;
+    *) usage >&2 && return "$EX_USAGE" ;;
+  esac
+  [[ -z ${FAKE_ROOT-} ]] || refuse "$EX_CONFIG" "FAKE_ROOT=$FAKE_ROOT" "a formal run looks at the real machine" "unset FAKE_ROOT"
+  case $verb in
+    plan) do_plan ;;
+    start) do_start ;;
+    status) do_status ;;
+    attach) do_attach ;;
+    stop) do_stop ;;
+    _enter) do_enter "$@" ;;
+    _run) do_run "$@" ;;
+  esac
+}
+
+# --- plan and start ---
+
+do_plan() {
+  self_dir
+  run_places
+  all_gates false
+  print_plan
+  printf 'plan: every gate is open; nothing was started\n'
+}
+
+do_start() {
+  local REPLY
+  self_dir
+  choose_detach
+  [[ $F_POWER != true || ${#POWER_OFF_COMMAND[@]} -gt 0 ]] ||
+    refuse "$EX_GATE" "--power-off" "the profile knows no command on this machine that stops the meter" "leave --power-off out, and use teardown.sh from the laptop afterwards"
+  run_places
+  prove_durable
+  mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  : >>"$D/formal.log" || refuse "$EX_NOROOM" "$D/formal.log" "it cannot be written" "look at the data tier: room, rights"
+  all_gates true
+  open_run true "$SHARD" "$ADOPT"
+  take_start
+  refuse_live
+  print_plan
+  dry_run_queue
+  launch
+}
+
+# Nothing of this run may be at work: not as recorded, not as a session that has no heartbeat yet.
+refuse_live() {
+  local session=$F_SESSION power=$F_POWER # judging takes the earlier start's values
+  judge_formal
+  case $FORMAL_STATE in
+    running | aggregating) refuse "$EX_BUSY" "start" "the formal run is $FORMAL_STATE (process $F_PID)" "$PROG status, or $PROG stop" ;;
+    unknown)
+      [[ $ADOPT == true || ! -e $D/formal.json || $FORMAL_WHY != *'look there' ]] ||
+        refuse "$EX_BUSY" "start" "$FORMAL_WHY" "if that box is gone for good, say --adopt"
+      log "the earlier start is unknown: $FORMAL_WHY"
+      ;;
+  esac
+  if [[ -n $F_SOCKET && $FORMAL_STATE != success ]] && detach_alive "$F_SESSION" "$F_SOCKET" "$F_NAME"; then
+    refuse "$EX_BUSY" "start" "session $F_NAME ($F_SESSION) of the earlier start is still there" "look with: $PROG status; end it with: $PROG stop"
+  fi
+  # What a killed start left behind goes, so that its detached part, should it come late, finds no environment.
+  if [[ $F_START =~ ^[0-9a-f]{8}$ && -O /tmp/gr-$EUID-$F_START ]]; then rm -rf -- "/tmp/gr-$EUID-$F_START"; fi
+  F_SESSION=$session F_POWER=$power
+}
+
+# The primitive that will be used, into F_SESSION; says so where it is not the first choice.
+choose_detach() {
+  local REPLY one
+  case $DETACH in
+    tmux | screen | nohup) ;;
+    *) refuse "$EX_MISSING" "DETACH=$DETACH" "formal_run does not start runs under $DETACH yet" "submit this line through it yourself: bash $SELF_DIR/run_queue.sh; or set DETACH=tmux, screen or nohup where this machine allows it" ;;
+  esac
+  F_SESSION=''
+  for one in "$DETACH" "$DETACH_FALLBACK" nohup; do
+    case $one in tmux | screen | nohup) ;; *) continue ;; esac
+    if detach_trial "$one"; then
+      F_SESSION=$one
+      break
+    fi
+    log "$one cannot be used here: $REPLY"
+  done
+  [[ -n $F_SESSION ]] || refuse "$EX_MISSING" "starting detached" "neither $DETACH nor $DETACH_FALLBACK nor setsid works here" "install tmux or screen"
+  [[ $F_SESSION == "$DETACH" ]] || log "falling back from $DETACH to $F_SESSION"
+}
+
+dry_run_queue() {
+  local said
+  said=$(bash "$SELF_DIR/run_queue.sh" --dry-run ${QUEUE_FLAGS[@]+"${QUEUE_FLAGS[@]}"} 2>&1) ||
+    refuse "$EX_GATE" "run_queue.sh --dry-run" "it failed: ${said##*$'\n'}" "bash $SELF_DIR/run_queue.sh --dry-run ${QUEUE_FLAGS[*]-}"
+  printf '%s\n' "$said"
+}
+
+# Start the detached part and wait until it has spoken.
+launch() {
+  local uuid REPLY
+  IFS= read -r uuid </proc/sys/kernel/random/uuid || refuse "$EX_MISSING" "/proc" "it cannot be read" "mount /proc"
+  F_START=${uuid:0:8} F_NAME=gr_${uuid:0:8} F_DIGEST=$BOX_DIGEST
+  start_ticks $$
+  F_PID=$$ F_TICKS=$REPLY
+  detach_dir "$F_START" || refuse "$EX_COPY" "a private folder under /tmp" "it cannot be made" "look at /tmp: room, rights"
+  F_SOCKET=''
+  [[ $F_SESSION == nohup ]] || F_SOCKET=$DETACH_DIR/s
+  move_old_aside
+  write_formal starting '' || refuse "$EX_COPY" "$D/formal.json" "it cannot be written" "look at the data tier: room, rights"
+  detach_save_env "$DETACH_DIR/env" || fail_launch "the environment file cannot be written" "look at /tmp: room, rights"
+  printf '%s\n' "$D" "$F_SESSION" "$F_SOCKET" "$F_NAME" >"$DETACH_DIR/where"
+  detach_start "$F_SESSION" "$F_SOCKET" "$F_NAME" "$D/formal.log" \
+    "$BASH" "$SELF_DIR/$PROG" _enter "$DETACH_DIR" "$F_START" ${QUEUE_FLAGS[@]+"${QUEUE_FLAGS[@]}"} ||
+    fail_launch "$F_SESSION refused the session" "look at the end of $D/formal.log"
+  await_heartbeat
+  printf 'started: run %s, start %s, %s session %s, process %s\nlog: %s\nlook: bash %s status\n' \
+    "$RUN_ID" "$F_START" "$F_SESSION" "$F_NAME" "$F_PID" "$D/formal.log" "$SELF_DIR/$PROG"
+}
+
+# The detached part writes its own process into formal.json first thing. Silence, or a session that is gone, is a failure.
+await_heartbeat() {
+  local until=$((SECONDS + HEARTBEAT_S)) gone=0
+  while ((SECONDS < until)); do
+    if read_record "$D/formal.json" formal/1 "$RUN_ID" && [[ $R_start_id == "$F_START" && $R_state != starting ]]; then
+      case $R_state in
+        failed | stopped)
+          tail -n 20 -- "$D/formal.log" >&2
+          refuse "$EX_FAIL" "the detached run" "it $R_state at once: $R_why" "see $D/formal.log and $D/FORMAL_FAILURE.json"
+          ;;
+      esac
+      F_PID=$R_pid
+      return 0
+    fi
+    detach_alive "$F_SESSION" "$F_SOCKET" "$F_NAME" || [[ $? -eq 2 ]] || gone=$((gone + 1))
+    ((gone < 20)) || break
+    sleep 0.1 2>/dev/null || sleep 1
+  done
+  fail_launch "no heartbeat: the session started and nothing ran in it" "look at the end of $D/formal.log, shown above"
+}
+
+fail_launch() { # <why> <what to do>
+  tail -n 20 -- "$D/formal.log" >&2
+  # A detached part that comes late finds no environment file and leaves.
+  rm -rf -- "${DETACH_DIR:?}"
+  write_formal failed "$1" || :
+  write_failure start "$F_SESSION" "$EX_FAIL" "$2" || :
+  refuse "$EX_FAIL" "start by $F_SESSION" "$1" "$2"
+}
+
+# --- status, attach, stop ---
+
+open_records() {
+  self_dir
+  run_places
+  find_run || refuse "$EX_MISSING" "run $RUN" "there is no $D/run.json: nothing was started here" "$PROG start"
+  RUN_ID=$R_run_id RUN_COMMIT=$R_commit
+  judge_formal
+}
+
+do_status() {
+  local session="no session"
+  open_records
+  if [[ -n $F_SESSION ]]; then
+    session="$F_SESSION session $F_NAME"
+    if detach_alive "$F_SESSION" "$F_SOCKET" "$F_NAME"; then session+=" alive"; elif [[ $? -eq 1 ]]; then session+=" gone"; fi
+  fi
+  printf '%s: %s; run %s start %s; %s; process %s; since %s\n' "$FORMAL_STATE" "${FORMAL_WHY:-as recorded}" \
+    "$RUN_ID" "${F_START:-none}" "$session" "${F_PID:-none}" "${F_SINCE:-not known}"
+  case $FORMAL_STATE in
+    starting | running | aggregating) return 0 ;;
+    success) claim success "formal run $RUN_ID" "$B/FORMAL_SUCCESS" ;;
+    failed | stopped | lost)
+      tail -n 20 -- "$D/formal.log" 2>/dev/null || :
+      printf 'this machine is kept; evidence: %s\n' "$D/FORMAL_FAILURE.json $D/formal.failed.tar.gz"
+      return "$EX_FAIL"
+      ;;
+    *) return "$EX_MISSING" ;;
+  esac
+}
+
+do_attach() {
+  open_records
+  [[ -f $D/formal.log ]] || refuse "$EX_MISSING" "$D/formal.log" "there is no log: nothing was started here" "$PROG start"
+  printf '%s: %s (%s); Ctrl-C leaves, the run goes on\n' "$FORMAL_STATE" "$D/formal.log" "${F_NAME:-no session}"
+  # Without a terminal nobody could leave an endless look.
+  case $FORMAL_STATE in
+    starting | running | aggregating) [[ ! -t 1 ]] || exec tail -n 80 -f -- "$D/formal.log" ;;
+  esac
+  tail -n 80 -- "$D/formal.log"
+}
+
+do_stop() {
+  local n=0 limit=$((GRACE_S * 2 + 30)) id
+  open_records
+  case $FORMAL_STATE in
+    starting | running | aggregating) ;;
+    unknown) refuse "$EX_MISSING" "stop" "the state is not known: $FORMAL_WHY" "look at $D/formal.json by hand; nothing was ended" ;;
+    *) printf 'nothing to stop: %s; %s\n' "$FORMAL_STATE" "${FORMAL_WHY:-as recorded}" && return 0 ;;
+  esac
+  process_tree "$F_PID"
+  ((${#TREE_IDS[@]} > 0)) || { printf 'nothing to stop: process %s has just ended\n' "$F_PID" && return 0; }
+  printf 'ending process %s, which ends its children after they have saved:\n' "$F_PID"
+  printf '  %s\n' "${TREE_LINES[@]}"
+  if ! same_process "$F_PID" "$F_TICKS" || ! kill -TERM "$F_PID"; then
+    refuse "$EX_MISSING" "kill -TERM $F_PID" "the process is not the recorded one any more" "$PROG status"
+  fi
+  while ((n++ < limit * 5)); do
+    tree_alive || break
+    sleep 0.2 2>/dev/null || sleep 1
+  done
+  if tree_alive; then
+    printf 'still there after %s s, and left alone:\n' "$limit"
+    for id in "${TREE_LEFT[@]}"; do printf '  process %s\n' "${id% *}"; done
+    return "$EX_FAIL"
+  fi
+  read_record "$D/formal.json" formal/1 "$RUN_ID" || :
+  [[ ${R_state-} != success ]] || { printf 'it ended with success before the signal came\n' && return 0; }
+  write_formal stopped "by $PROG stop" || refuse "$EX_COPY" "$D/formal.json" "it cannot be written" "the processes are gone; look at the data tier"
+  event stopped - - "$F_START"
+  printf 'stopped: the same start continues it\n'
+}
+
+if ! (return 0 2>/dev/null); then
+  main "$@"
+  exit
+fi

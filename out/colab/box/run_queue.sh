@@ -1,0 +1,1555 @@
+#!/usr/bin/env bash
+# run_queue.sh: run all cells of the queue that are not done yet; the same call continues where it was stopped.
+# Generated; do not edit. Source: templates/box/run_queue.sh.j2
+# To change it, edit the source or profiles/colab.yaml, then: make profile=colab
+set -euo pipefail
+umask 077
+export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
+# Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
+if [[ -n ${LC_ALL-} ]]; then export LANG="$LC_ALL" && unset LC_ALL; fi
+export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C
+readonly PROG=run_queue.sh
+
+# --- bound values: profiles/colab.yaml x jobs/demo.yaml ---
+# the profile's name
+readonly PROFILE=colab
+# the job's name
+readonly JOB=demo
+# the run's name; a new one begins anew
+RUN=${RUN-demo}
+# tier content: survives ssh drop, restart, not stop, destroy
+DATA_DIR=${DATA_DIR-/content/runs}
+# no tier outlives the meter stop: results come home first
+DURABLE_DIR=${DURABLE_DIR-}
+# may be lost at any time
+SCRATCH=${SCRATCH-/tmp}
+# where it is mounted
+readonly DURABLE_TIER_PATH=''
+# what shows that the tier is there
+readonly DURABLE_PROOF=none
+# retries of a transient failure
+readonly RETRY_MAX=2
+# GPUs for one cell
+readonly NEED_GPUS=0
+# disk for one cell
+readonly NEED_DISK_BYTES=10000000
+# files of one cell
+readonly NEED_FILES=20
+# host memory for one cell
+readonly NEED_RAM_BYTES=1000000000
+# expected minutes for one cell
+readonly NEED_MINUTES=1
+# --- end of bound values ---
+
+# lib/exit.bash: exit codes by name, the same in every script.
+# needs:
+# shellcheck disable=SC2034 # the whole table is here; a script uses the codes that it needs
+{
+  readonly EX_FAIL=1       # the work itself failed: a cell, a verification
+  readonly EX_USAGE=64     # wrong call
+  readonly EX_INTEGRITY=65 # a digest, manifest or record does not match
+  readonly EX_MISSING=69   # something needed is missing or cannot be reached
+  readonly EX_NOROOM=73    # no room: bytes or inodes
+  readonly EX_COPY=74      # a copy is incomplete or could not be read back
+  readonly EX_BUSY=75      # another runner holds it
+  readonly EX_GATE=77      # refused: a precondition is not met
+  readonly EX_CONFIG=78    # configuration is wrong
+}
+
+# lib/log.bash: one line per event on stderr, so that stdout stays data.
+# needs: exit    reads: PROG
+
+# The current UTC time into REPLY, without a fork where bash can format it.
+utc_now() {
+  if ! TZ=UTC0 printf -v REPLY '%(%Y-%m-%dT%H:%M:%SZ)T' -1 2>/dev/null; then
+    REPLY=$(date -u +%Y-%m-%dT%H:%M:%SZ) || REPLY=
+  fi
+}
+
+log() { # <words...>
+  local REPLY
+  utc_now
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+}
+
+# The only way out of a precondition that is not met: one line, then the code.
+refuse() { # <exit code> <what> <why> <what to do>
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  exit "$1"
+}
+
+# The only place where a success word is printed. Without a receipt that can be read it is not.
+claim() { # <word> <what> <receipt file>
+  if [[ ! -f $3 || ! -s $3 ]]; then
+    printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
+      "$PROG" "$1" "$2" "$3" >&2
+    return "$EX_INTEGRITY"
+  fi
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+}
+
+# lib/path.bash: names and paths that are safe to build upon.
+# needs: exit log
+
+# A run, profile, job or cell name: it becomes a folder and an argument.
+check_name() { # <value> <what it is>    returns: 0, or refuses 78
+  local LC_ALL=C
+  if [[ ! $1 =~ ^[A-Za-z0-9][A-Za-z0-9._=,+@-]{0,127}$ ]]; then
+    refuse "$EX_CONFIG" "$2 '${1//[[:cntrl:]]/?}'" "a name is 1 to 128 of A-Z a-z 0-9 . _ = , + @ - and begins with a letter or digit" "rename it"
+  fi
+}
+
+# Expand a leading ~ or $NAME, and $NAME as a whole later component, in the variable NAME itself.
+# Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
+expand_path() { # <variable name>
+  local var=$1 value=${!1} head rest part out='' name
+  [[ -n $value ]] || return 0
+  case $value in
+    \~ | \~/*) value=\$HOME${value#\~} ;;
+  esac
+  rest=$value
+  while [[ -n $rest ]]; do
+    part=${rest%%/*}
+    head=''
+    if [[ $part =~ ^\$([A-Za-z_][A-Za-z0-9_]*)$ ]]; then
+      name=${BASH_REMATCH[1]}
+      head=${!name-}
+      [[ -n $head ]] || refuse "$EX_CONFIG" "$var=$value" "\$$name is not set or empty here" "set $name, or set $var to a full path"
+      part=${head%/}
+      # At the front the name gives the whole beginning of a path, later one component of it.
+      [[ -z $out || $part != /* ]] || part=${part#/}
+    fi
+    out+=$part
+    [[ $rest == */* ]] || break
+    rest=${rest#*/}
+    out+=/
+  done
+  printf -v "$var" '%s' "$out"
+}
+
+# Expand, then insist: absolute, not /, not $HOME alone, no .. and no control character.
+require_path() { # <variable name>
+  expand_path "$1"
+  local var=$1 value=${!1} why=''
+  while [[ $value == *//* ]]; do value=${value//\/\//\/}; done
+  [[ $value == / ]] || value=${value%/}
+  case $value in
+    '') why="it is empty" ;;
+    *[[:cntrl:]]*) why="it holds a control character" ;;
+    *[\"\\]*) why="it holds a quote or a backslash" ;;
+    /) why="it is the root folder" ;;
+    */../* | */.. | */./* | */.) why="it holds a . or .. component" ;;
+    /*) ;;
+    *) why="it is not absolute" ;;
+  esac
+  [[ -n $why || $value != "${HOME-}" ]] || why="it is the home folder itself"
+  [[ -z $why ]] || refuse "$EX_CONFIG" "$var='${value//[[:cntrl:]]/?}'" "$why" "set $var to an absolute folder of its own"
+  printf -v "$var" '%s' "$value"
+}
+
+# lib/file.bash: small files that are whole or not there, also after a power cut.
+# needs: exit log
+
+# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
+flush() { # <path...>
+  sync -- "$@" 2>/dev/null || sync
+}
+
+# Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
+# With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
+replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+  [[ $dir != "$file" ]] || dir=.
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  [[ -n $soon ]] || flush "$dir"
+  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+    log "$file does not read back as it was written"
+    return "$EX_COPY"
+  }
+}
+
+# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
+create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
+  local file=$1 text=$2 dir=${1%/*} tmp rc=0
+  [[ $dir != "$file" ]] || dir=.
+  [[ ! -e $file ]] || return 1
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  if ! ln -- "$tmp" "$file" 2>/dev/null; then
+    rc=1
+    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
+    if [[ ! -e $file ]] && (
+      set -C
+      printf '%s' "$text" >"$file"
+    ) 2>/dev/null; then rc=0; fi
+    [[ -e $file ]] || rc=$EX_COPY
+  fi
+  rm -f -- "$tmp"
+  flush "$dir"
+  return "$rc"
+}
+
+# lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
+# needs: exit log file
+
+# Free text made fit for a record: no quote, no backslash, no control character. Into REPLY.
+record_fit() { # <text>
+  REPLY=${1//\"/\'}
+  REPLY=${REPLY//\\//}
+  REPLY=${REPLY//[[:cntrl:]]/ }
+}
+
+record_open() { # <schema>
+  RECORD='{'$'\n''  "schema": "'$1'"'
+}
+record_text() { # <name> <text>
+  local REPLY
+  record_fit "$2"
+  RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
+}
+record_raw() { # <name> <integer, true, false or null>
+  RECORD+=,$'\n''  "'$1'": '$2
+}
+# An integer, or null where the value is empty (not known).
+record_int() { # <name> <digits or empty>
+  if [[ -z $2 ]]; then
+    record_raw "$1" null
+  elif [[ $2 =~ ^-?[0-9]+$ ]]; then
+    record_raw "$1" "$2"
+  else
+    log "a bug here: member $1 of a record is to be an integer and is '$2'"
+    return "$EX_INTEGRITY"
+  fi
+}
+record_bool() { # <name> <true or false>
+  case $2 in
+    true | false) record_raw "$1" "$2" ;;
+    *)
+      log "a bug here: member $1 of a record is to be true or false and is '$2'"
+      return "$EX_INTEGRITY"
+      ;;
+  esac
+}
+record_close() {
+  RECORD+=$'\n''}'$'\n'
+}
+
+# Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
+read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
+  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  [[ -e $file ]] || return 1
+  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
+  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
+  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
+  while IFS= read -r line; do
+    if ((first)); then
+      first=0
+      continue
+    fi
+    ((closed == 0)) || return 2
+    case $line in
+      '}') closed=1 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  "'*'": '*)
+        ((in_list == 0)) || return 2
+        member=${line#'  "'}
+        member=${member%%\"*}
+        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
+        value=${line#*'": '}
+        value=${value%,}
+        case $value in
+          '[') in_list=1 ;;
+          '[]') ;;
+          '"'*'"')
+            value=${value#\"}
+            printf -v "R_$member" '%s' "${value%\"}"
+            ;;
+          null) printf -v "R_$member" '%s' '' ;;
+          true | false) printf -v "R_$member" '%s' "$value" ;;
+          *)
+            [[ $value =~ ^-?[0-9]+$ ]] || return 2
+            printf -v "R_$member" '%s' "$value"
+            ;;
+        esac
+        ;;
+      *) return 2 ;;
+    esac
+  done <"$file"
+  [[ ${R_schema-} == "$schema" ]] || return 2
+  [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
+# needs:
+
+this_host() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
+}
+this_boot_id() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/random/boot_id"; } 2>/dev/null || REPLY=unknown
+}
+# Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat), into REPLY.
+start_ticks() { # <pid>    returns: 1 where there is no such process, or only its zombie
+  local stat fields
+  REPLY=
+  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+  # The name in parentheses may hold blanks and parentheses itself: cut behind the last one.
+  read -ra fields <<<"${stat##*) }"
+  [[ ${fields[0]-} != [ZX] ]] || return 1
+  REPLY=${fields[19]-}
+  [[ -n $REPLY ]]
+}
+same_process() { # <pid> <start ticks>
+  local REPLY
+  start_ticks "$1" && [[ $REPLY == "$2" ]]
+}
+
+# lib/hash.bash: SHA-256 by the quickest tool of the box.
+# needs: exit log
+
+# openssl uses the processor's SHA instructions; older sha256sum does not. Chosen once.
+hash_tool() {
+  case ${HASH_TOOL-} in openssl | sha256sum | shasum) return 0 ;; esac
+  if command -v openssl >/dev/null 2>&1 && openssl dgst -sha256 -r </dev/null >/dev/null 2>&1; then
+    HASH_TOOL=openssl
+  elif command -v sha256sum >/dev/null 2>&1; then
+    HASH_TOOL=sha256sum
+  elif command -v shasum >/dev/null 2>&1; then
+    HASH_TOOL=shasum
+  else
+    refuse "$EX_MISSING" "hashing" "no openssl, sha256sum or shasum on PATH" "install one of them"
+  fi
+}
+
+# The digest of standard input, printed by the tool as its first word.
+hash_stream() {
+  case $HASH_TOOL in
+    openssl) openssl dgst -sha256 -r ;;
+    sha256sum) sha256sum ;;
+    shasum) shasum -a 256 ;;
+  esac
+}
+
+hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  hash_tool
+  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+hash_text() { # <text>    sets REPLY
+  hash_tool
+  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+# lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
+# needs: exit log path
+
+# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
+existing_parent() { # <path>
+  REPLY=$1
+  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
+  REPLY=${REPLY:-/}
+}
+
+# One df, bounded: a dead network mount must not hang us. Prints the last line.
+df_line() { # <-k or -i> <path>
+  local text run=()
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
+  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
+  printf '%s\n' "${text##*$'\n'}"
+}
+
+# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
+# empty where it is not known: no such call, or a file system that does not count inodes.
+look_room() { # <folders that exist...>
+  local blocks size left all i text
+  ROOM_BYTES=() ROOM_INODES=()
+  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
+  while read -r blocks size left all; do
+    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
+    ROOM_BYTES+=($((blocks * size)))
+    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
+  done <<<"$text"
+  # No such stat: two calls of df for each.
+  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
+    free_bytes "${!i}" || :
+    ROOM_BYTES+=("$REPLY")
+    free_inodes "${!i}" || :
+    ROOM_INODES+=("$REPLY")
+  done
+}
+
+# Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
+free_bytes() { # <path>
+  local line
+  existing_parent "$1"
+  line=$(df_line -k "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +(-?[0-9]+)\ +([0-9]+|-)%?\ + ]] || return "$EX_MISSING"
+  REPLY=$((BASH_REMATCH[3] * 1024))
+}
+
+# Free inodes, into REPLY; empty where the file system does not count them (btrfs, some FUSE): 0 of 0 is not full.
+free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df failed
+  local line
+  existing_parent "$1"
+  line=$(df_line -i "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
+  ((BASH_REMATCH[1] > 0)) || return 0
+  REPLY=${BASH_REMATCH[3]}
+}
+
+# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
+is_mount_point() { # <path>
+  local line fields
+  while IFS= read -r line; do
+    read -ra fields <<<"$line"
+    # The kernel writes a blank as \040.
+    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 1
+}
+
+# Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
+prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+  REPLY=
+  case $2 in
+    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
+    none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
+    *) REPLY="the proof '$2' is not known" ;;
+  esac
+  [[ -z $REPLY ]] || return "$EX_COPY"
+}
+
+# The durable tier, proven before the first byte goes to it. Refuses 74.
+# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
+prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
+  [[ -n $DURABLE_DIR ]] || return 0
+  local REPLY tier=$DURABLE_TIER_PATH
+  expand_path tier
+  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
+    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
+      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
+  elif [[ ! -d $DURABLE_DIR ]]; then
+    # Not the profile's place: then nothing proves it but that a person made the folder.
+    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
+  fi
+}
+
+# lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
+# needs: exit log path file record proc hash room
+
+# One line for people and watchers; nothing decides by it, so a full disk here stops nothing.
+event() { # <event> <cell or -> <attempt or -> <text>
+  local REPLY
+  utc_now
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+}
+
+# The run's folders from the bound values and the environment: D, B, S. Makes nothing.
+run_places() {
+  check_name "$RUN" RUN
+  require_path DATA_DIR
+  [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
+  require_path SCRATCH
+  D=$DATA_DIR/$RUN
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with scratch
+  S=$SCRATCH/gpu-runbook/$RUN
+  CODE_DIR=${CODE_DIR:-$D/code}
+  expand_path CODE_DIR
+}
+
+# The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
+self_dir() {
+  local dir=${BASH_SOURCE[0]-}
+  [[ $dir == */* ]] || dir=./$dir
+  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+}
+
+# Digest of the folder that this script lies in, into REPLY: which scripts these are.
+box_digest() { # <folder box/>
+  local file text=''
+  for file in "$1"/*; do
+    [[ -f $file ]] || continue
+    hash_file "$file" || return "$EX_INTEGRITY"
+    text+="$REPLY  ${file##*/}"$'\n'
+  done
+  hash_text "$text"
+}
+
+# The commit of the code, into CODE_COMMIT (40 digits or none).
+code_commit() {
+  CODE_COMMIT=none
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
+  [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
+}
+
+# The text of this run's record with HOST and BOOT_ID of now, into RECORD.
+run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
+  local REPLY
+  record_open run/1
+  record_text run_id "$1"
+  record_text job "$JOB"
+  record_text profile "$PROFILE"
+  record_bool formal "$2" || return
+  record_text commit "$3"
+  record_text branch "$4"
+  record_text shard "$5"
+  this_host
+  record_text host "$REPLY"
+  this_boot_id
+  record_text boot_id "$REPLY"
+  record_text box_digest "$6"
+  record_close
+}
+
+new_run() { # <formal> <shard>: create the record, or find that another start was quicker
+  local REPLY id uuid digest branch=''
+  IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
+  utc_now
+  id=${REPLY//[-:]/}-${uuid:0:8}
+  box_digest "$SELF_DIR" || return
+  digest=$REPLY
+  [[ $CODE_COMMIT == none ]] || branch=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || branch=''
+  run_record "$id" "$1" "$CODE_COMMIT" "$branch" "$2" "$digest" || return
+  create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
+}
+
+# Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
+find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
+  local rc=0 text
+  read_record "$D/run.json" run/1 || rc=$?
+  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc == 1)) || return 0
+  [[ $B != "$D" && -e $B/run.json ]] || return 1
+  read_record "$B/run.json" run/1 ||
+    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  text=$(<"$B/run.json")
+  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_record "$D/run.json" run/1
+}
+
+# The durable copy: made where it is missing, refused where it is another run's.
+mirror_run() {
+  [[ $B != "$D" ]] || return 0
+  local id=$R_run_id text rc=0
+  text=$(<"$D/run.json")
+  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+  read_record "$B/run.json" run/1 "$id" || rc=$?
+  ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
+  read_record "$D/run.json" run/1
+}
+
+# Take the run over: write our host into both copies.
+adopt_run() { # <host that had it>
+  event adopt - - "from $1"
+  run_record "$R_run_id" "${R_formal-}" "${R_commit-}" "${R_branch-}" "${R_shard-}" "${R_box_digest-}" || return
+  replace_file "$D/run.json" "$RECORD" || return
+  [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
+  read_record "$D/run.json" run/1
+}
+
+# What an existing run insists on: its commit, its shard, its formality, its host.
+check_run() { # <formal wanted> <shard or empty> <adopt>
+  local REPLY anew="begin anew with RUN=$JOB.2"
+  [[ ${R_commit-} == "$CODE_COMMIT" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of commit ${R_commit-}, and the code at $CODE_DIR is at $CODE_COMMIT" "check out ${R_commit-} there, or $anew"
+  [[ -z $2 || ${R_shard-} == "$2" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of shard ${R_shard-}, not $2" "give --shard ${R_shard-}, or a RUN of its own to each box"
+  [[ $1 != true || ${R_formal-} == true ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
+  this_host
+  if [[ ${R_host-} != "$REPLY" ]]; then
+    [[ $3 == true ]] ||
+      refuse "$EX_BUSY" "run $R_run_id" "box ${R_host-} has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
+    adopt_run "${R_host-}" || return
+  fi
+}
+
+# What a person set in place of the bound values, by this process's own environment: printed and logged.
+log_overrides() {
+  local pair name value
+  # Run_queue has said it for all its cells.
+  [[ -z ${OVERRIDES_SAID-} && -r /proc/$$/environ ]] || return 0
+  while IFS= read -r -d '' pair; do
+    name=${pair%%=*} value=${pair#*=}
+    case $name in
+      DATA_DIR | DURABLE_DIR | SCRATCH | HF_HOME | PROXY_HOOK | CRED_FILE | DETACH | PY) ;;
+      *) continue ;;
+    esac
+    # A proxy's address may carry a password.
+    [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
+    log "override: $name=$value"
+    event override - - "$name=$value"
+  done <"/proc/$$/environ"
+}
+
+# Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
+open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
+  local formal=$1 shard=$2 adopt=$3
+  self_dir
+  run_places
+  prove_durable
+  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  code_commit
+  [[ $formal != true || $CODE_COMMIT != none ]] ||
+    refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
+  if ! find_run; then
+    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
+    find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
+  fi
+  mirror_run
+  check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
+  # shellcheck disable=SC2034 # a script uses the ones that it needs
+  RUN_ID=$R_run_id RUN_COMMIT=${R_commit-} RUN_FORMAL=${R_formal-} RUN_SHARD=${R_shard-} RUN_HOST=${R_host-} RUN_BOX_DIGEST=${R_box_digest-}
+  log_overrides
+}
+
+# lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
+# needs: exit log path
+
+# Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
+read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
+  # Set once: to switch the locale for each line costs more than all the rest.
+  local LC_ALL=C file=$1 line n=0 name command
+  local -a lines
+  local -A seen=()
+  QUEUE_NAMES=()
+  QUEUE_COMMANDS=()
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  # The last line counts also without its newline.
+  mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
+  for line in ${lines[@]+"${lines[@]}"}; do
+    n=$((n + 1))
+    ((n > 1)) || line=${line#$'\xef\xbb\xbf'}
+    line=${line%$'\r'}
+    case $line in
+      '#'*) continue ;;
+      *[![:space:]]*) ;;
+      *) continue ;;
+    esac
+    name=${line%%$'\t'*}
+    command=${line#*$'\t'}
+    # By patterns, not by a regular expression: bash would compile it anew for each line.
+    if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
+      -n ${seen[${name,,}]-} ]]; then
+      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+    fi
+    seen[${name,,}]=$n
+    QUEUE_NAMES+=("$name")
+    QUEUE_COMMANDS+=("$command")
+  done
+  ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+}
+
+# What is wrong with one line.
+refuse_line() { # <where> <line> <name> <command> <line that has the name too, or empty>
+  [[ $2 == *$'\t'* ]] || refuse "$EX_CONFIG" "$1" "no tab between name and command" "write name<TAB>command"
+  [[ ${4//$'\t'/} != *[[:cntrl:]]* ]] || refuse "$EX_CONFIG" "$1" "a control character in the command" "take it out"
+  [[ $4 == *[![:space:]]* ]] || refuse "$EX_CONFIG" "$1" "cell '${3//[[:cntrl:]]/?}' has no command" "write name<TAB>command"
+  check_name "$3" "$1: cell"
+  refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
+}
+
+# The place of a cell in QUEUE_NAMES, into REPLY.
+queue_index() { # <cell>    returns: 1 where it is not there
+  for ((REPLY = 0; REPLY < ${#QUEUE_NAMES[@]}; REPLY++)); do
+    [[ ${QUEUE_NAMES[REPLY]} != "$1" ]] || return 0
+  done
+  REPLY=''
+  return 1
+}
+
+# lib/roster.bash: the run's own queue: what its source has new is appended, nothing leaves, no command changes.
+# needs: exit log path file queue run
+# reads: D SELF_DIR QUEUE_FILE JOB RUN_SHARD
+
+# Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
+merge_queue() { # returns: 0; ADDED says how many cells are new
+  local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
+  local -a names commands lines=()
+  local -A known=() folded=()
+  ADDED=0
+  read_queue "$source"
+  names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
+  QUEUE_NAMES=() QUEUE_COMMANDS=()
+  [[ ! -e $D/queue.tsv ]] || read_queue "$D/queue.tsv"
+  n=${#QUEUE_NAMES[@]}
+  for ((i = 0; i < n; i++)); do
+    known[${QUEUE_NAMES[i]}]=${QUEUE_COMMANDS[i]}
+  done
+  for ((i = mine; i < ${#names[@]}; i += of)); do
+    if [[ ${known[${names[i]}]-} == "${commands[i]}" ]]; then continue; fi
+    [[ -z ${known[${names[i]}]-} ]] ||
+      refuse "$EX_GATE" "cell ${names[i]}" "its command in $source differs from the run's own in $D/queue.tsv" "undo the change and continue, or begin anew with RUN=$JOB.2"
+    QUEUE_NAMES+=("${names[i]}") QUEUE_COMMANDS+=("${commands[i]}")
+    ADDED=$((ADDED + 1))
+  done
+  ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $RUN_SHARD" "it owns no cell of $source" "give fewer shards"
+  [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
+      refuse "$EX_CONFIG" "cell ${QUEUE_NAMES[i]}" "the run has a cell whose name differs in upper and lower case only" "give it a name of its own"
+    fi
+    folded[${QUEUE_NAMES[i],,}]=1
+    lines+=("${QUEUE_NAMES[i]}"$'\t'"${QUEUE_COMMANDS[i]}")
+  done
+  printf -v text '%s\n' "${lines[@]}"
+  replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
+}
+
+# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
+# needs: exit log file proc
+# reads: D
+
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+last_claim() { # <cell>
+  local path n boot='' ticks='' REPLY
+  CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
+  for path in "$D/claims/$1"/[0-9]*; do
+    n=${path##*/}
+    [[ $n =~ ^[0-9]+$ ]] || continue
+    ((10#$n <= CLAIM_N)) || CLAIM_N=$((10#$n))
+  done
+  ((CLAIM_N > 0)) || return 0
+  printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
+  CLAIM_STATE=dead
+  this_host
+  if [[ -z $ticks ]]; then
+    # Somebody is writing it right now, or died at it: a minute tells.
+    [[ -z $(find "$path" -mmin -1 2>/dev/null) ]] || CLAIM_STATE=live
+  elif [[ $CLAIM_HOST != "$REPLY" ]]; then
+    [[ -e $D/claims/.gone/${CLAIM_HOST//\//_} ]] || CLAIM_STATE=foreign
+  else
+    this_boot_id
+    if [[ $boot == "$REPLY" ]] && same_process "$CLAIM_PID" "$ticks"; then CLAIM_STATE=live; fi
+  fi
+}
+
+# A person says that HOST is gone: its claims are dead from now on, also for calls without --adopt.
+bury_host() { # <host>
+  mkdir -p -- "$D/claims/.gone" && : >"$D/claims/.gone/${1//\//_}" || return "$EX_COPY"
+  event adopt - - "claims of $1 are dead"
+}
+
+# Take the next attempt after CLAIM_N. Sets ATTEMPT and MY_TICKS.
+take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be written
+  local REPLY dir=$D/claims/$1 file line back=''
+  [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || return "$EX_NOROOM"
+  ATTEMPT=$((CLAIM_N + 1))
+  printf -v file '%s/%03d' "$dir" "$ATTEMPT"
+  start_ticks $$ || return "$EX_MISSING"
+  MY_TICKS=$REPLY
+  this_host
+  line=$REPLY
+  this_boot_id
+  line+=" $REPLY $$ $MY_TICKS"
+  set -C
+  { printf '%s\n' "$line" >"$file"; } 2>/dev/null || :
+  set +C
+  { IFS= read -r back <"$file"; } 2>/dev/null || :
+  if [[ $back != "$line" ]]; then
+    # Not there: no room or no right. There and empty: somebody is just writing it, or our own write found no room.
+    [[ -s $file ]] || { [[ -e $file ]] && can_write "$dir"; } || return "$EX_NOROOM"
+    return "$EX_BUSY"
+  fi
+  flush "$file" "$dir" || return "$EX_NOROOM"
+}
+
+# Can a line be written there at all?
+can_write() { # <folder>
+  local rc=0
+  { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
+  rm -f -- "$1/.probe.$$"
+  return "$rc"
+}
+
+# lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
+# needs: exit log proc claim
+# reads: D B RUN_ID
+
+# The records below a folder, a line each: tag cell state class attempt command files started ended exit why, with
+# US (31) between. What is not a whole record of this run has the state unknown. Prints.
+scan_records() { # <folder> <tag>
+  [[ -d $1 ]] || return 0
+  # An empty file has no line, so awk does not see it.
+  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -size 0 -print 2>/dev/null | sed "s|.*/||; s|\\.json\$||; s|^|$2"$'\037''|; s|$|'$'\037''unknown|'
+  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -type f -exec awk -v run="$RUN_ID" -v tag="$2" -v s=$'\037' '
+    function put(   whole) {
+      if (name == "") return
+      whole = ok && closed && v["schema"] == "cell/1" && v["run_id"] == run && v["cell"] == name && v["state"] != ""
+      print tag s name s (whole ? v["state"] : "unknown") s v["class"] s v["attempt"] s v["command_sha256"] s v["files_sha256"] s v["started"] s v["ended"] s v["exit"] s v["why"]
+    }
+    FNR == 1 {
+      put()
+      name = FILENAME; sub(/.*\//, "", name); sub(/\.json$/, "", name)
+      ok = ($0 == "{"); closed = 0; split("", v)
+      next
+    }
+    closed { ok = 0 }
+    $0 == "}" { closed = 1; next }
+    /^  "[a-z0-9_]+": / {
+      line = substr($0, 4); at = index(line, "\""); key = substr(line, 1, at - 1); val = substr(line, at + 3)
+      sub(/,$/, "", val)
+      if (substr(val, 1, 1) == "\"") val = substr(val, 2, length(val) - 2)
+      v[key] = (val == "null" ? "" : val)
+      next
+    }
+    { ok = 0 }
+    END { put() }' {} +
+}
+
+# Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then the
+# fields of the record on the data tier. In the bundle is a cell whose record there says done over the very list beside it.
+read_states() {
+  local line
+  local -a lines
+  declare -gA RECORD_OF=()
+  mapfile -t lines < <({
+    [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    scan_records "$B/records" B
+    scan_records "$D/state" D
+  } 2>/dev/null | awk -F$'\037' '
+    function rest() { return FS $3 FS $4 FS $5 FS $8 FS $9 FS $10 FS $11 }
+    NF == 1 { n = $0; sub(/.*\//, "", n); sub(/\.sha256$/, "", n); digest[n] = substr($0, 1, 64); next }
+    $1 == "B" { has[$2] = ($3 == "done" && $7 != "" && digest[$2] == $7) ? 1 : 2; alone[$2] = rest(); next }
+    { print $2 FS (($2 in has) ? has[$2] : 0) rest(); delete alone[$2] }
+    END { for (n in alone) print n FS has[n] alone[n] }')
+  for line in ${lines[@]+"${lines[@]}"}; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
+}
+
+# One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.
+# shellcheck disable=SC2034 # a row is whole; a script reads the columns that it needs
+cell_record_of() { # <cell>
+  C_BUNDLE=0 C_STATE='' C_CLASS='' C_ATTEMPT='' C_STARTED='' C_ENDED='' C_EXIT='' C_WHY=''
+  [[ -n ${RECORD_OF[$1]-} ]] || return 0
+  local IFS=$'\037' fields
+  set -f
+  # shellcheck disable=SC2206 # split at US, which no field holds
+  fields=(${RECORD_OF[$1]})
+  set +f
+  C_BUNDLE=${fields[0]-} C_STATE=${fields[1]-} C_CLASS=${fields[2]-} C_ATTEMPT=${fields[3]-} C_STARTED=${fields[4]-}
+  C_ENDED=${fields[5]-} C_EXIT=${fields[6]-} C_WHY=${fields[7]-}
+}
+
+# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY.
+state_now() { # <cell>
+  local line=${RECORD_OF[$1]-} next
+  case $line in
+    1*) REPLY='done' && return 0 ;;
+    '')
+      REPLY=pending
+      [[ ! -d $D/claims/$1 ]] || claim_says "$1"
+      return 0
+      ;;
+  esac
+  cell_record_of "$1"
+  REPLY=$C_STATE
+  case $REPLY in
+    'done') REPLY=unsynced ;;
+    failed | preempted | unsynced)
+      # A claim newer than the record is an attempt that has just begun, or died before its record.
+      printf -v next '%s/claims/%s/%03d' "$D" "$1" $((${C_ATTEMPT:-0} + 1))
+      [[ ! -e $next ]] || claim_says "$1"
+      ;;
+    running | unknown) claim_says "$1" ;;
+    *) REPLY=unknown ;;
+  esac
+}
+claim_says() { # <cell>    running where somebody lives behind the last claim, else unknown
+  last_claim "$1"
+  case $CLAIM_STATE in
+    live | foreign) REPLY=running ;;
+    # A folder alone is no claim: the cell was refused before it.
+    none) [[ -z ${RECORD_OF[$1]-} ]] && REPLY=pending || REPLY=unknown ;;
+    *) REPLY=unknown ;;
+  esac
+}
+
+# lib/idle.bash: waiting that costs no process and leaves none behind.
+# needs:
+
+# Wait without a process: a read that nobody answers. Opens its descriptor at first use.
+idle() { # <seconds, also a fraction>
+  [[ -n ${IDLE_FD-} ]] || exec {IDLE_FD}<> <(:)
+  # Its status is always that of a time-out.
+  read -r -t "$1" -u "$IDLE_FD" || :
+}
+
+# lib/schedule.bash: cells into slots, judged by their records, counted so that the sum is always true.
+# needs: exit log file record run claim states roster idle
+# reads: SLOTS SLOT_GPUS RETRY_MAX NEED_MINUTES ONLY SKIP_FAILED ADOPT SELF_DIR
+
+# The plan: cells of the roster that this call is to see to. P_NAME, and P_PHASE:
+# todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
+plan_cells() {
+  local i name
+  declare -gA PLANNED
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    name=${QUEUE_NAMES[i]}
+    [[ -z ${PLANNED[$name]-} ]] || continue
+    [[ -z $ONLY || ,$ONLY, == *",$name,"* ]] || continue
+    PLANNED[$name]=$((${#P_NAME[@]} + 1))
+    P_NAME+=("$name") P_PHASE+=(todo) P_RETRIES+=(0) P_BLOWS+=(0) P_PRUNED+=(0)
+    first_phase $((${#P_NAME[@]} - 1))
+  done
+}
+
+# What is done is recognised from the records read in one go; everything else says why it is run again.
+first_phase() { # <index>
+  local REPLY name=${P_NAME[$1]}
+  state_now "$name"
+  case $REPLY in
+    'done') P_PHASE[$1]=skipped ;;
+    pending) ;;
+    failed)
+      if [[ $SKIP_FAILED == true ]]; then
+        P_PHASE[$1]=skipped
+        LEFT_FAILED=$((LEFT_FAILED + 1))
+        log "cell $name: failed before ($C_CLASS), left alone by --skip-failed"
+      else
+        log "cell $name: failed before ($C_CLASS): to run again"
+      fi
+      ;;
+    unsynced) log "cell $name: finished, but not in the bundle: to copy again" ;;
+    *) log "cell $name: ${REPLY}: to resume" ;;
+  esac
+}
+
+# Counts of phases: C_TODO C_RUNNING C_OK C_UNSYNCED C_INTERRUPTED C_FAILED C_SKIPPED C_BUSY.
+count_phases() {
+  local phase
+  C_TODO=0 C_RUNNING=0 C_OK=0 C_UNSYNCED=0 C_INTERRUPTED=0 C_FAILED=0 C_SKIPPED=0 C_BUSY=0
+  for phase in ${P_PHASE[@]+"${P_PHASE[@]}"}; do
+    case $phase in
+      todo) C_TODO=$((C_TODO + 1)) ;;
+      running) C_RUNNING=$((C_RUNNING + 1)) ;;
+      ok) C_OK=$((C_OK + 1)) ;;
+      unsynced) C_UNSYNCED=$((C_UNSYNCED + 1)) ;;
+      interrupted) C_INTERRUPTED=$((C_INTERRUPTED + 1)) ;;
+      failed) C_FAILED=$((C_FAILED + 1)) ;;
+      skipped) C_SKIPPED=$((C_SKIPPED + 1)) ;;
+      busy) C_BUSY=$((C_BUSY + 1)) ;;
+    esac
+  done
+}
+
+# --- slots ---
+
+readonly -a TICKS=(0.01 0.02 0.03 0.05 0.1 0.2 0.25)
+
+# Begin cells in free slots, in order, while nothing speaks against it.
+fill_slots() {
+  local slot
+  for ((slot = 0; slot < SLOTS; slot++)); do
+    [[ -z $STOPPING && -z $STOP_CODE && -z $PRUNE_WAITS ]] || return 0
+    [[ -z ${SLOT_PID[slot]-} ]] || continue
+    next_todo || return 0
+    begin_cell "$slot" "$REPLY"
+  done
+}
+next_todo() { # index of the next cell to run, into REPLY; 1: there is none
+  while ((NEXT < ${#P_NAME[@]})); do
+    REPLY=$NEXT
+    [[ ${P_PHASE[NEXT]} != todo ]] || return 0
+    NEXT=$((NEXT + 1))
+  done
+  return 1
+}
+
+begin_cell() { # <slot> <index>
+  local REPLY name=${P_NAME[$2]} flags=()
+  [[ $ADOPT != true ]] || flags=(--adopt)
+  P_PHASE[$2]=running SLOT_INDEX[$1]=$2 SLOT_BEGAN[$1]=$SECONDS
+  last_claim "$name"
+  SLOT_CLAIM[$1]=$CLAIM_N
+  if [[ -n ${SLOT_GPUS[$1]-} ]]; then
+    CUDA_VISIBLE_DEVICES=${SLOT_GPUS[$1]} CUDA_DEVICE_ORDER=PCI_BUS_ID \
+      bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
+  else
+    bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
+  fi
+  SLOT_PID[$1]=$!
+  # A signal that came between the fork and this line has not reached it.
+  [[ -z $STOPPING ]] || kill -TERM "${SLOT_PID[$1]}" 2>/dev/null || :
+}
+
+# Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
+await_slot() {
+  local slot pid='' n=0
+  for ((slot = 0; slot < SLOTS; slot++)); do
+    [[ -z ${SLOT_PID[slot]-} ]] || { pid=${SLOT_PID[slot]} && n=$((n + 1)); }
+  done
+  if ((n == 1)); then
+    { wait "$pid"; } 2>/dev/null || :
+  else
+    # Short at first, for cells may be short; longer while nothing ends.
+    idle "${TICKS[TICK]}"
+    TICK=$((TICK < ${#TICKS[@]} - 1 ? TICK + 1 : TICK))
+  fi
+}
+
+# Judge every slot whose run_one is gone. A child that bash has collected cannot be signalled any more.
+reap_slots() {
+  local slot rc
+  for ((slot = 0; slot < SLOTS; slot++)); do
+    [[ -n ${SLOT_PID[slot]-} ]] || continue
+    ! kill -0 "${SLOT_PID[slot]}" 2>/dev/null || continue
+    rc=0
+    { wait "${SLOT_PID[slot]}"; } 2>/dev/null || rc=$?
+    SLOT_RUNNER[slot]=${SLOT_PID[slot]}
+    SLOT_PID[slot]=''
+    TICK=0
+    judge_slot "$slot" "$rc"
+  done
+}
+
+# --- judging, by record and attempt number ---
+
+judge_slot() { # <slot> <run_one's exit code>
+  local REPLY rc=$2 i=${SLOT_INDEX[$1]} name took=$((SECONDS - ${SLOT_BEGAN[$1]})) state=none
+  name=${P_NAME[i]}
+  R_class=''
+  if read_record "$D/state/$name.json" cell/1 "$RUN_ID"; then state=${R_state-}; elif [[ -e $D/state/$name.json ]]; then state=unknown; fi
+  if ! claimed_by "$name" "${SLOT_CLAIM[$1]}" "${SLOT_RUNNER[$1]}"; then
+    # No attempt of ours: refused, busy, found done, or only the copy was made up for.
+    if [[ $state == unsynced && $rc != 0 && $rc != "$EX_BUSY" ]]; then judge_unsynced "$i" "$rc"; else judge_refusal "$i" "$rc"; fi
+  else
+    case $state in
+      'done') P_PHASE[i]=ok TOOK=$((TOOK + took)) TOOK_N=$((TOOK_N + 1)) ;;
+      unsynced) judge_unsynced "$i" "$rc" ;;
+      failed) judge_failed "$i" ;;
+      *) judge_interrupted "$i" ;;
+    esac
+  fi
+  say_progress "$i" "$took"
+}
+
+# Has this run_one taken a claim on the cell behind the N-th? Its exit code could be the trainer's own.
+claimed_by() { # <cell> <claims before it> <pid>
+  local n file pid rest
+  last_claim "$1"
+  for ((n = $2 + 1; n <= CLAIM_N; n++)); do
+    printf -v file '%s/claims/%s/%03d' "$D" "$1" "$n"
+    { read -r rest rest pid rest <"$file"; } 2>/dev/null || continue
+    [[ $pid != "$3" ]] || return 0
+  done
+  return 1
+}
+
+# Run_one left without beginning an attempt: the record is as it was.
+judge_refusal() { # <index> <exit code>
+  local name=${P_NAME[$1]}
+  case $2 in
+    0) P_PHASE[$1]=ok ;; # it found the cell committed
+    "$EX_BUSY") P_PHASE[$1]=busy ;;
+    "$EX_INTEGRITY") P_PHASE[$1]=failed ;;
+    "$EX_USAGE" | "$EX_MISSING" | "$EX_NOROOM" | "$EX_COPY" | "$EX_GATE" | "$EX_CONFIG")
+      # What failed in this call and may not even be retried has failed.
+      P_PHASE[$1]=todo
+      ((P_RETRIES[$1] + P_PRUNED[$1] == 0)) || P_PHASE[$1]=failed
+      stop_queue "$2" "cell $name was refused with $2; what refuses it refuses the others too"
+      ;;
+    *) judge_interrupted "$1" ;; # killed before its claim
+  esac
+}
+
+judge_unsynced() { # <index> <exit code>
+  P_PHASE[$1]=unsynced
+  case $2 in
+    "$EX_NOROOM" | "$EX_COPY" | "$EX_MISSING") stop_queue "$2" "cell ${P_NAME[$1]} could not be copied (code $2); the next ones could not either" ;;
+  esac
+}
+
+judge_failed() { # <index>    reads: R_class
+  P_PHASE[$1]=failed
+  case $R_class in
+    transient)
+      ((P_RETRIES[$1] < RETRY_MAX)) || return 0
+      P_RETRIES[$1]=$((P_RETRIES[$1] + 1))
+      again "$1" "transient, retry ${P_RETRIES[$1]} of $RETRY_MAX"
+      ((P_RETRIES[$1] < 2)) || RETRY_PAUSE=10
+      ;;
+    disk_full)
+      if ((P_PRUNED[$1] == 0)); then
+        P_PRUNED[$1]=1 PRUNE_WAITS=1
+        again "$1" "disk_full, once more after scratch is pruned"
+      else
+        stop_queue "$EX_NOROOM" "the disk is full also after pruning $S: expand it; nothing else is removed, and no cell is made smaller"
+      fi
+      ;;
+  esac
+}
+
+# Stopped from outside, or run_one itself was killed: at once again, but not for ever.
+judge_interrupted() { # <index>
+  P_PHASE[$1]=interrupted
+  [[ -z $STOPPING && -z $STOP_CODE ]] || return 0
+  P_BLOWS[$1]=$((P_BLOWS[$1] + 1))
+  ((P_BLOWS[$1] <= 5)) || { log "cell ${P_NAME[$1]}: interrupted ${P_BLOWS[$1]} times in this call: left" && return 0; }
+  again "$1" "interrupted, resumed at once"
+}
+
+again() { # <index> <why>
+  P_PHASE[$1]=todo
+  ((NEXT <= $1)) || NEXT=$1
+  event retry "${P_NAME[$1]}" - "$2"
+  log "cell ${P_NAME[$1]}: $2"
+}
+
+stop_queue() { # <code> <why>
+  [[ -z $STOP_CODE ]] || return 0
+  STOP_CODE=$1
+  log "no further cell is begun: $2"
+}
+
+# --- scratch, and only ours ---
+
+# Empty S, when no cell runs: what we made below $SCRATCH/gpu-runbook/<run>, by the mark that we left there.
+prune_scratch() {
+  local mark=''
+  PRUNE_WAITS=''
+  { IFS= read -r mark <"$S/.gpu-runbook-scratch"; } 2>/dev/null || :
+  if [[ $mark != "$RUN_ID" || -L $S || $S != */gpu-runbook/"$RUN" ]]; then
+    log "scratch $S has no mark of this run: nothing is removed"
+    return 0
+  fi
+  log "pruning scratch: $S"
+  find "${S:?}" -xdev -mindepth 1 -depth ! -name .gpu-runbook-scratch -delete 2>/dev/null || log "not all of $S could be removed"
+}
+
+# --- words ---
+
+say_progress() { # <index> <seconds>
+  local REPLY left bar='' eta='not known' per
+  count_phases
+  left=$((C_TODO + C_RUNNING))
+  if ((TOOK_N > 0)); then per=$((TOOK / TOOK_N)); else per=$((NEED_MINUTES * 60)); fi
+  span $(((left * per + SLOTS - 1) / SLOTS))
+  eta=$REPLY
+  [[ ! -t 2 ]] || { draw_bar $((${#P_NAME[@]} - left)) ${#P_NAME[@]} && bar="$REPLY "; }
+  log "${bar}[$((${#P_NAME[@]} - left))/${#P_NAME[@]}] ${P_NAME[$1]}: ${P_PHASE[$1]} after $2 s; running $C_RUNNING, failed $C_FAILED, left $left, about $eta to go"
+}
+span() { # <seconds>    into REPLY
+  if (($1 >= 7200)); then REPLY="$(($1 / 3600)) h $(($1 % 3600 / 60)) min"; elif (($1 >= 120)); then REPLY="$(($1 / 60)) min"; else REPLY="$1 s"; fi
+}
+draw_bar() { # <done> <all>    into REPLY
+  local full='####################' none='....................' n=$((20 * $1 / $2))
+  REPLY="[${full:0:n}${none:0:20-n}]"
+}
+
+# The sum, always printed: every planned cell is in exactly one of the four.
+say_sum() {
+  count_phases
+  local started=$((C_OK + C_UNSYNCED + C_INTERRUPTED + C_RUNNING)) pending=$((C_TODO + C_BUSY)) text
+  text="planned ${#P_NAME[@]} = started $started + skipped $C_SKIPPED + failed $C_FAILED + pending $pending"
+  text+="; of the started: $C_OK ended well, $C_UNSYNCED not copied, $((C_INTERRUPTED + C_RUNNING)) interrupted; of the skipped: $((C_SKIPPED - LEFT_FAILED)) were done before, $LEFT_FAILED had failed"
+  printf '%s\n' "$text"
+  event queue_end - - "$text"
+}
+
+# lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
+# needs: room
+
+# CPUs in a list like 0-3,8 (affinity), into REPLY.
+count_list() { # <list>
+  local part parts n=0
+  IFS=, read -ra parts <<<"$1"
+  for part in ${parts[@]+"${parts[@]}"}; do
+    if [[ $part =~ ^([0-9]+)-([0-9]+)$ ]]; then
+      n=$((n + BASH_REMATCH[2] - BASH_REMATCH[1] + 1))
+    elif [[ $part =~ ^[0-9]+$ ]]; then
+      n=$((n + 1))
+    fi
+  done
+  REPLY=$n
+}
+
+# Our cgroup's folder for a controller (v1), or the unified one for an empty name, into REPLY; 1 where there is none.
+cgroup_path() { # <controller or empty>
+  local n list path
+  REPLY=
+  while IFS=: read -r n list path; do
+    if [[ -z $1 && $n == 0 && -z $list ]] || [[ -n $1 && ,$list, == *",$1,"* ]]; then
+      REPLY=$path
+      return 0
+    fi
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/cgroup"
+  return 1
+}
+
+# The smallest of a limit file from our cgroup up to the root: a parent's limit binds as well.
+# In a container the path may be the host's and lead nowhere; then the mount's own root is ours.
+cgroup_walk() { # <mount> <path> <reader function>    calls the reader with each folder that exists
+  local dir=$2
+  dir=${dir%/}
+  while :; do
+    [[ ! -d $1$dir ]] || "$3" "$1$dir"
+    [[ -n $dir ]] || return 0
+    dir=${dir%/*}
+  done
+}
+
+first_line() { # <file>    into REPLY; 1 where it cannot be read
+  REPLY=
+  { IFS= read -r REPLY <"$1" || [[ -n $REPLY ]]; } 2>/dev/null
+}
+
+read_cpu_v2() { # <folder>
+  local quota period
+  first_line "$1/cpu.max" || return 0
+  read -r quota period <<<"$REPLY"
+  [[ $quota =~ ^[0-9]+$ && ${period:-0} -gt 0 ]] || return 0
+  keep_quota "$quota" "$period"
+}
+read_cpu_v1() { # <folder>
+  local quota
+  first_line "$1/cpu.cfs_quota_us" || return 0
+  quota=$REPLY
+  first_line "$1/cpu.cfs_period_us" || return 0
+  [[ $quota =~ ^[1-9][0-9]*$ && $REPLY =~ ^[1-9][0-9]*$ ]] || return 0
+  keep_quota "$quota" "$REPLY"
+}
+keep_quota() { # <quota> <period>    the smallest, in hundredths of a CPU
+  local hundredths=$(($1 * 100 / $2))
+  [[ -n $CPU_QUOTA && $CPU_QUOTA -le $hundredths ]] || CPU_QUOTA=$hundredths
+}
+read_mem() { # <folder>
+  local file limit used
+  for file in memory.max memory.high memory.limit_in_bytes; do
+    first_line "$1/$file" || continue
+    limit=$REPLY
+    # Version 1 writes "no limit" as a number near 2^63.
+    if [[ ! $limit =~ ^[0-9]{1,18}$ ]] || ((limit >= 1 << 60)); then continue; fi
+    [[ -z $RAM_LIMIT || $limit -lt $RAM_LIMIT ]] || continue
+    RAM_LIMIT=$limit RAM_USED=''
+    for used in memory.current memory.usage_in_bytes; do
+      if first_line "$1/$used" && [[ $REPLY =~ ^[0-9]{1,18}$ ]]; then RAM_USED=$REPLY; fi
+    done
+  done
+}
+
+# CPU_NPROC CPU_AFFINITY CPU_QUOTA (hundredths) and the smallest of them, CPUS; empty = cannot be read.
+probe_cpus() {
+  local line path root=${FAKE_ROOT-}/sys/fs/cgroup
+  CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
+  # nproc believes OMP_NUM_THREADS; this is about the machine.
+  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
+  [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
+  while IFS= read -r line; do
+    [[ $line == Cpus_allowed_list:* ]] || continue
+    count_list "${line##*[[:space:]]}"
+    CPU_AFFINITY=$REPLY
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/status"
+  if cgroup_path ''; then cgroup_walk "$root" "$REPLY" read_cpu_v2; fi
+  if cgroup_path cpu; then
+    path=$REPLY
+    for line in cpu cpu,cpuacct; do cgroup_walk "$root/$line" "$path" read_cpu_v1; done
+  fi
+  for line in "$CPU_NPROC" "$CPU_AFFINITY" "${CPU_QUOTA:+$((CPU_QUOTA / 100))}"; do
+    [[ -z $line || (-n $CPUS && $CPUS -le $line) ]] || CPUS=$line
+  done
+  CPUS=${CPUS:-1}
+  ((CPUS > 0)) || CPUS=1
+}
+
+# RAM_TOTAL RAM_AVAILABLE RAM_LIMIT RAM_USED (the limit's own use) and what is free for us, RAM_FREE, in bytes.
+probe_ram() {
+  local name value rest root=${FAKE_ROOT-}/sys/fs/cgroup
+  RAM_TOTAL='' RAM_AVAILABLE='' RAM_LIMIT='' RAM_USED='' RAM_FREE=''
+  while read -r name value rest; do
+    case $name in
+      MemTotal:) RAM_TOTAL=$((value * 1024)) ;;
+      MemAvailable:) RAM_AVAILABLE=$((value * 1024)) ;;
+    esac
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/meminfo"
+  if cgroup_path ''; then cgroup_walk "$root" "$REPLY" read_mem; fi
+  if cgroup_path memory; then cgroup_walk "$root/memory" "$REPLY" read_mem; fi
+  RAM_FREE=${RAM_AVAILABLE:-$RAM_TOTAL}
+  if [[ -n $RAM_LIMIT ]]; then
+    value=$((RAM_LIMIT - ${RAM_USED:-0}))
+    ((value >= 0)) || value=0
+    [[ -n $RAM_FREE && $RAM_FREE -le $value ]] || RAM_FREE=$value
+  fi
+}
+
+# The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
+# shellcheck disable=SC2034 # a script reads what it needs
+probe_gpus() {
+  local said rc=0 line run=()
+  GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
+  command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 20); fi
+  said=$(${run[@]+"${run[@]}"} nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits 2>&1 </dev/null) || rc=$?
+  ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
+  # "No devices were found" comes with status 0, and so may a driver mismatch.
+  while IFS= read -r line; do
+    [[ $line =~ ^[0-9]+,\ [^,]+,\ [0-9.]+, ]] && GPU_LINES+=("$line")
+  done <<<"$said"
+  GPU_COUNT=${#GPU_LINES[@]}
+  if ((GPU_COUNT > 0 && rc == 0)); then
+    GPU_STATE=ok
+  elif [[ $said == *'No devices'* ]]; then
+    GPU_STATE=none GPU_WHY="nvidia-smi: No devices were found"
+  else
+    GPU_COUNT='' GPU_WHY="nvidia-smi (status $rc): ${said%%$'\n'*}"
+    GPU_WHY=${GPU_WHY//[[:cntrl:]]/ }
+  fi
+}
+
+# Workers and threads for one cell of SLOTS side by side: THREADS and WORKERS. Fewer is the safe side.
+recommend() { # <slots> <bytes that a cell needs>
+  local share spare
+  share=$((CPUS / $1))
+  ((share > 0)) || share=1
+  # One CPU for the training loop itself; a loader worker costs memory of its own: count half a GB for each.
+  WORKERS=$((share - 1))
+  ((WORKERS <= 8)) || WORKERS=8
+  if [[ -n $RAM_FREE ]]; then
+    spare=$(((RAM_FREE / $1 - $2) / 500000000))
+    ((spare >= 0)) || spare=0
+    ((WORKERS <= spare)) || WORKERS=$spare
+  fi
+  THREADS=$((share - WORKERS))
+  ((THREADS > 0)) || THREADS=1
+}
+
+# Bytes for people, into REPLY.
+human() { # <bytes or empty>
+  if [[ -z $1 ]]; then REPLY="not known"; elif (($1 >= 10000000000)); then REPLY="$(($1 / 1000000000)) GB"; elif (($1 >= 10000000)); then
+    REPLY="$(($1 / 1000000)) MB"
+  else REPLY="$1 bytes"; fi
+}
+
+usage() {
+  cat <<'USAGE'
+usage: run_queue.sh [--queue FILE] [--slots N | --gpus LIST] [--shard I/N] [--only CELL,...] [--skip-failed] [--adopt] [--dry-run]
+
+Runs each cell of the queue that is not done, by the run_one.sh beside it, and goes by the cells' records. Done cells are
+skipped; failed, interrupted and unknown ones are run again with the identical command, resumed where they were. In the
+same call only what was preempted, or failed for a passing reason, is retried; a full disk once, after our scratch was
+emptied. A full disk or a lost tier stops the queue and leaves the rest pending. Lines appended to the queue are seen.
+
+--queue FILE    take cells from FILE (default: queue.tsv beside this script); new ones are added to the run's own queue
+--slots N       N cells at a time (default 1)
+--gpus LIST     one cell per entry, pinned to it: 0,1 or UUIDs; an entry twice = two cells on that GPU
+--shard I/N     of the source's cells, those whose index modulo N is I-1; a run keeps its shard
+--only CELL,... these cells only
+--skip-failed   leave failed cells alone
+--adopt         the box that had this run is gone for good: take over
+--dry-run       say what would be done; change nothing
+
+exit codes: 0 every planned cell is done; 1 some failed; 64 usage, 65 integrity, 69 missing, 73 no room, 74 not copied,
+75 the rest is run by somebody else, 77 refused, 78 configuration, 128+n stopped by signal n (cells: interrupted)
+USAGE
+}
+
+parse_words() { # <words...>    returns 64
+  QUEUE_FILE='' SLOTS=1 GPUS='' SHARD='' ONLY='' SKIP_FAILED=false ADOPT=false DRY=false
+  local slots=''
+  while (($#)); do
+    case $1 in
+      --skip-failed) SKIP_FAILED=true ;;
+      --adopt) ADOPT=true ;;
+      --dry-run) DRY=true ;;
+      --queue | --slots | --gpus | --shard | --only)
+        [[ -n ${2-} ]] || return "$EX_USAGE"
+        case $1 in
+          --queue) QUEUE_FILE=$2 ;;
+          --slots) slots=$2 ;;
+          --gpus) GPUS=$2 ;;
+          --shard) SHARD=$2 ;;
+          --only) ONLY=$2 ;;
+        esac
+        shift
+        ;;
+      *) return "$EX_USAGE" ;;
+    esac
+    shift
+  done
+  [[ -z $slots || (-z $GPUS && $slots =~ ^[1-9][0-9]{0,3}$) ]] || return "$EX_USAGE"
+  SLOTS=${slots:-1}
+  [[ -z $SHARD ]] || { [[ $SHARD =~ ^([1-9][0-9]{0,5})/([1-9][0-9]{0,5})$ ]] && ((BASH_REMATCH[1] <= BASH_REMATCH[2])); } || return "$EX_USAGE"
+  [[ -z $GPUS || $GPUS =~ ^[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*$ ]] || return "$EX_USAGE"
+}
+
+# GPUs into slots: NEED_GPUS entries each. A scheduler's assignment is narrowed, never left.
+assign_gpus() {
+  local -a ids
+  local i per=$((NEED_GPUS > 0 ? NEED_GPUS : 1)) id
+  SLOT_GPUS=()
+  if [[ -z $GPUS ]]; then
+    ((NEED_GPUS == 0 || SLOTS == 1)) || refuse "$EX_USAGE" "--slots $SLOTS" "a cell needs $NEED_GPUS GPU(s), and nothing says which" "use --gpus, with an entry twice where two cells may share one"
+    return 0
+  fi
+  IFS=, read -ra ids <<<"$GPUS"
+  ((${#ids[@]} % per == 0)) || refuse "$EX_USAGE" "--gpus $GPUS" "a cell needs $per GPUs, and ${#ids[@]} is no multiple of it" "name as many"
+  for id in "${ids[@]}"; do
+    [[ -z ${CUDA_VISIBLE_DEVICES-} || ,$CUDA_VISIBLE_DEVICES, == *",$id,"* ]] ||
+      refuse "$EX_GATE" "--gpus $GPUS" "GPU $id is not among those assigned here (CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES)" "name assigned ones, or leave --gpus out"
+  done
+  SLOTS=$((${#ids[@]} / per))
+  for ((i = 0; i < SLOTS; i++)); do
+    SLOT_GPUS[i]=$(IFS=, && printf '%s' "${ids[*]:i*per:per}")
+  done
+}
+
+main() {
+  case ${1-} in -h | --help) usage && return 0 ;; esac
+  parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
+  self_dir
+  [[ -f $SELF_DIR/run_one.sh ]] || refuse "$EX_MISSING" "$SELF_DIR/run_one.sh" "it is not beside $PROG" "copy the whole folder box/ again"
+  [[ -z $QUEUE_FILE || $QUEUE_FILE == /* ]] || QUEUE_FILE=$PWD/$QUEUE_FILE
+  assign_gpus
+  P_NAME=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() SLOT_PID=() SLOT_RUNNER=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
+  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0
+  if [[ $DRY == true ]]; then
+    dry_run
+    return
+  fi
+  open_run false "$SHARD" "$ADOPT"
+  merge_queue
+  read_states
+  plan_cells
+  check_only
+  share_threads
+  run_plan
+  finish
+}
+
+check_only() {
+  local name
+  for name in ${ONLY//,/ }; do
+    [[ -n ${PLANNED[$name]-} ]] || refuse "$EX_CONFIG" "--only $name" "no cell of the queue has this name" "names: ${QUEUE_NAMES[*]:0:5} …"
+  done
+}
+
+# Threads for a cell: what this box lets us use, shared by the slots; where a person has said it, theirs.
+share_threads() {
+  if [[ -z ${OMP_NUM_THREADS-} ]]; then
+    probe_cpus
+    OMP_NUM_THREADS=$((CPUS / SLOTS > 0 ? CPUS / SLOTS : 1))
+  fi
+  # What every cell would find out again.
+  hash_tool
+  export OMP_NUM_THREADS HASH_TOOL OVERRIDES_SAID=1
+}
+
+run_plan() {
+  trap 'on_stop TERM' TERM
+  trap 'on_stop INT' INT
+  trap 'on_stop HUP' HUP
+  trap 'on_stop USR1' USR1
+  count_phases
+  log "run $RUN_ID: ${#P_NAME[@]} cells planned, $C_SKIPPED to skip, $SLOTS at a time"
+  while :; do
+    fill_slots
+    if still_running; then
+      await_slot
+      reap_slots
+    elif [[ -n $STOPPING$STOP_CODE ]]; then
+      break
+    elif [[ -n $PRUNE_WAITS ]]; then
+      prune_scratch
+    elif next_todo; then
+      pause_retry
+    else
+      # Dry: somebody may have appended lines meanwhile.
+      merge_queue
+      plan_cells
+      next_todo || break
+    fi
+  done
+}
+still_running() {
+  [[ -n ${SLOT_PID[*]-} && ${SLOT_PID[*]} == *[0-9]* ]]
+}
+pause_retry() {
+  local until=$((SECONDS + RETRY_PAUSE))
+  RETRY_PAUSE=0
+  while ((SECONDS < until)) && [[ -z $STOPPING ]]; do idle 0.5; done
+}
+
+# Told to stop: the cells are told once and save; they are interrupted, not failed.
+on_stop() { # <signal>
+  local pid
+  [[ -z $STOPPING ]] || return 0
+  STOPPING=$1
+  log "signal $1: no further cell is begun; those that run are told and may save"
+  for pid in ${SLOT_PID[@]+"${SLOT_PID[@]}"}; do
+    [[ -z $pid ]] || kill -TERM "$pid" 2>/dev/null || :
+  done
+}
+
+# The sum, and the exit code: 0 only where every planned cell is done.
+finish() {
+  local number
+  say_sum
+  if [[ -n $STOPPING ]]; then
+    number=$(kill -l "$STOPPING") || number=15
+    return $((128 + number))
+  fi
+  [[ -z $STOP_CODE ]] || return "$STOP_CODE"
+  ((C_FAILED + C_UNSYNCED + C_INTERRUPTED + LEFT_FAILED == 0)) || return "$EX_FAIL"
+  ((C_BUSY == 0)) || return "$EX_BUSY"
+  ((C_TODO == 0)) || return "$EX_FAIL"
+}
+
+# What would be done: cells, outputs, resources, time. Reads only.
+dry_run() {
+  local REPLY i n=0 rounds
+  run_places
+  if read_record "$D/run.json" run/1 || { [[ $B != "$D" ]] && read_record "$B/run.json" run/1; }; then
+    RUN_ID=$R_run_id RUN_SHARD=$R_shard
+  else
+    RUN_ID='(none yet)' RUN_SHARD=${SHARD:-1/1}
+  fi
+  [[ -z $SHARD || $SHARD == "$RUN_SHARD" ]] || refuse "$EX_GATE" "run $RUN_ID" "it is of shard $RUN_SHARD, not $SHARD" "give --shard $RUN_SHARD, or a RUN of its own to each box"
+  DRY_QUEUE=1 merge_queue
+  read_states
+  plan_cells
+  check_only
+  count_phases
+  printf 'run %s (%s), shard %s, %s cells planned: %s to run, %s to skip\n' "$RUN" "$RUN_ID" "$RUN_SHARD" "${#P_NAME[@]}" "$C_TODO" "$C_SKIPPED"
+  for ((i = 0; i < ${#P_NAME[@]}; i++)); do
+    [[ ${P_PHASE[i]} == todo ]] || continue
+    n=$((n + 1))
+    ((n <= 20)) || continue
+    state_now "${P_NAME[i]}"
+    printf '  %s (%s) -> %s\n' "${P_NAME[i]}" "$REPLY" "$B/final_ckpts/${P_NAME[i]}"
+  done
+  ((n <= 20)) || printf '  and %s more\n' $((n - 20))
+  rounds=$(((C_TODO + SLOTS - 1) / SLOTS))
+  span $((rounds * NEED_MINUTES * 60))
+  printf 'needs %s bytes and %s files on %s, %s bytes of memory and %s GPU(s) at a time, about %s with %s at a time\n' \
+    $((C_TODO * NEED_DISK_BYTES)) $((C_TODO * NEED_FILES)) "$D" $((SLOTS * NEED_RAM_BYTES)) $((SLOTS * NEED_GPUS)) "$REPLY" "$SLOTS"
+}
+
+if ! (return 0 2>/dev/null); then
+  main "$@"
+  exit
+fi

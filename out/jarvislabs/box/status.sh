@@ -1,0 +1,1247 @@
+#!/usr/bin/env bash
+# status.sh: what the run is in now: every cell's state, progress, room, session. Reads only.
+# Generated; do not edit. Source: templates/box/status.sh.j2
+# To change it, edit the source or profiles/jarvislabs.yaml, then: make profile=jarvislabs
+set -euo pipefail
+umask 077
+export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
+# Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
+if [[ -n ${LC_ALL-} ]]; then export LANG="$LC_ALL" && unset LC_ALL; fi
+export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C
+readonly PROG=status.sh
+
+# --- bound values: profiles/jarvislabs.yaml x jobs/demo.yaml ---
+# the profile's name
+readonly PROFILE=jarvislabs
+# the job's name
+readonly JOB=demo
+# the run's name; a new one begins anew
+RUN=${RUN-demo}
+# tier home: survives ssh drop, restart, stop, not destroy
+DATA_DIR=${DATA_DIR-/home/run}
+# tier filesystem: survives ssh drop, restart, stop, destroy
+DURABLE_DIR=${DURABLE_DIR-/home/jl_fs}
+# may be lost at any time
+SCRATCH=${SCRATCH-/tmp}
+# expected minutes for one cell
+readonly NEED_MINUTES=1
+# --- end of bound values ---
+
+# lib/exit.bash: exit codes by name, the same in every script.
+# needs:
+# shellcheck disable=SC2034 # the whole table is here; a script uses the codes that it needs
+{
+  readonly EX_FAIL=1       # the work itself failed: a cell, a verification
+  readonly EX_USAGE=64     # wrong call
+  readonly EX_INTEGRITY=65 # a digest, manifest or record does not match
+  readonly EX_MISSING=69   # something needed is missing or cannot be reached
+  readonly EX_NOROOM=73    # no room: bytes or inodes
+  readonly EX_COPY=74      # a copy is incomplete or could not be read back
+  readonly EX_BUSY=75      # another runner holds it
+  readonly EX_GATE=77      # refused: a precondition is not met
+  readonly EX_CONFIG=78    # configuration is wrong
+}
+
+# lib/log.bash: one line per event on stderr, so that stdout stays data.
+# needs: exit    reads: PROG
+
+# The current UTC time into REPLY, without a fork where bash can format it.
+utc_now() {
+  if ! TZ=UTC0 printf -v REPLY '%(%Y-%m-%dT%H:%M:%SZ)T' -1 2>/dev/null; then
+    REPLY=$(date -u +%Y-%m-%dT%H:%M:%SZ) || REPLY=
+  fi
+}
+
+log() { # <words...>
+  local REPLY
+  utc_now
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+}
+
+# The only way out of a precondition that is not met: one line, then the code.
+refuse() { # <exit code> <what> <why> <what to do>
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  exit "$1"
+}
+
+# The only place where a success word is printed. Without a receipt that can be read it is not.
+claim() { # <word> <what> <receipt file>
+  if [[ ! -f $3 || ! -s $3 ]]; then
+    printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
+      "$PROG" "$1" "$2" "$3" >&2
+    return "$EX_INTEGRITY"
+  fi
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+}
+
+# lib/path.bash: names and paths that are safe to build upon.
+# needs: exit log
+
+# A run, profile, job or cell name: it becomes a folder and an argument.
+check_name() { # <value> <what it is>    returns: 0, or refuses 78
+  local LC_ALL=C
+  if [[ ! $1 =~ ^[A-Za-z0-9][A-Za-z0-9._=,+@-]{0,127}$ ]]; then
+    refuse "$EX_CONFIG" "$2 '${1//[[:cntrl:]]/?}'" "a name is 1 to 128 of A-Z a-z 0-9 . _ = , + @ - and begins with a letter or digit" "rename it"
+  fi
+}
+
+# Expand a leading ~ or $NAME, and $NAME as a whole later component, in the variable NAME itself.
+# Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
+expand_path() { # <variable name>
+  local var=$1 value=${!1} head rest part out='' name
+  [[ -n $value ]] || return 0
+  case $value in
+    \~ | \~/*) value=\$HOME${value#\~} ;;
+  esac
+  rest=$value
+  while [[ -n $rest ]]; do
+    part=${rest%%/*}
+    head=''
+    if [[ $part =~ ^\$([A-Za-z_][A-Za-z0-9_]*)$ ]]; then
+      name=${BASH_REMATCH[1]}
+      head=${!name-}
+      [[ -n $head ]] || refuse "$EX_CONFIG" "$var=$value" "\$$name is not set or empty here" "set $name, or set $var to a full path"
+      part=${head%/}
+      # At the front the name gives the whole beginning of a path, later one component of it.
+      [[ -z $out || $part != /* ]] || part=${part#/}
+    fi
+    out+=$part
+    [[ $rest == */* ]] || break
+    rest=${rest#*/}
+    out+=/
+  done
+  printf -v "$var" '%s' "$out"
+}
+
+# Expand, then insist: absolute, not /, not $HOME alone, no .. and no control character.
+require_path() { # <variable name>
+  expand_path "$1"
+  local var=$1 value=${!1} why=''
+  while [[ $value == *//* ]]; do value=${value//\/\//\/}; done
+  [[ $value == / ]] || value=${value%/}
+  case $value in
+    '') why="it is empty" ;;
+    *[[:cntrl:]]*) why="it holds a control character" ;;
+    *[\"\\]*) why="it holds a quote or a backslash" ;;
+    /) why="it is the root folder" ;;
+    */../* | */.. | */./* | */.) why="it holds a . or .. component" ;;
+    /*) ;;
+    *) why="it is not absolute" ;;
+  esac
+  [[ -n $why || $value != "${HOME-}" ]] || why="it is the home folder itself"
+  [[ -z $why ]] || refuse "$EX_CONFIG" "$var='${value//[[:cntrl:]]/?}'" "$why" "set $var to an absolute folder of its own"
+  printf -v "$var" '%s' "$value"
+}
+
+# lib/file.bash: small files that are whole or not there, also after a power cut.
+# needs: exit log
+
+# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
+flush() { # <path...>
+  sync -- "$@" 2>/dev/null || sync
+}
+
+# Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
+# With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
+replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+  [[ $dir != "$file" ]] || dir=.
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  [[ -n $soon ]] || flush "$dir"
+  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+    log "$file does not read back as it was written"
+    return "$EX_COPY"
+  }
+}
+
+# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
+create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
+  local file=$1 text=$2 dir=${1%/*} tmp rc=0
+  [[ $dir != "$file" ]] || dir=.
+  [[ ! -e $file ]] || return 1
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  if ! ln -- "$tmp" "$file" 2>/dev/null; then
+    rc=1
+    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
+    if [[ ! -e $file ]] && (
+      set -C
+      printf '%s' "$text" >"$file"
+    ) 2>/dev/null; then rc=0; fi
+    [[ -e $file ]] || rc=$EX_COPY
+  fi
+  rm -f -- "$tmp"
+  flush "$dir"
+  return "$rc"
+}
+
+# lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
+# needs: exit log file
+
+# Free text made fit for a record: no quote, no backslash, no control character. Into REPLY.
+record_fit() { # <text>
+  REPLY=${1//\"/\'}
+  REPLY=${REPLY//\\//}
+  REPLY=${REPLY//[[:cntrl:]]/ }
+}
+
+record_open() { # <schema>
+  RECORD='{'$'\n''  "schema": "'$1'"'
+}
+record_text() { # <name> <text>
+  local REPLY
+  record_fit "$2"
+  RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
+}
+record_raw() { # <name> <integer, true, false or null>
+  RECORD+=,$'\n''  "'$1'": '$2
+}
+# An integer, or null where the value is empty (not known).
+record_int() { # <name> <digits or empty>
+  if [[ -z $2 ]]; then
+    record_raw "$1" null
+  elif [[ $2 =~ ^-?[0-9]+$ ]]; then
+    record_raw "$1" "$2"
+  else
+    log "a bug here: member $1 of a record is to be an integer and is '$2'"
+    return "$EX_INTEGRITY"
+  fi
+}
+record_bool() { # <name> <true or false>
+  case $2 in
+    true | false) record_raw "$1" "$2" ;;
+    *)
+      log "a bug here: member $1 of a record is to be true or false and is '$2'"
+      return "$EX_INTEGRITY"
+      ;;
+  esac
+}
+record_close() {
+  RECORD+=$'\n''}'$'\n'
+}
+
+# Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
+read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
+  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  [[ -e $file ]] || return 1
+  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
+  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
+  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
+  while IFS= read -r line; do
+    if ((first)); then
+      first=0
+      continue
+    fi
+    ((closed == 0)) || return 2
+    case $line in
+      '}') closed=1 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  "'*'": '*)
+        ((in_list == 0)) || return 2
+        member=${line#'  "'}
+        member=${member%%\"*}
+        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
+        value=${line#*'": '}
+        value=${value%,}
+        case $value in
+          '[') in_list=1 ;;
+          '[]') ;;
+          '"'*'"')
+            value=${value#\"}
+            printf -v "R_$member" '%s' "${value%\"}"
+            ;;
+          null) printf -v "R_$member" '%s' '' ;;
+          true | false) printf -v "R_$member" '%s' "$value" ;;
+          *)
+            [[ $value =~ ^-?[0-9]+$ ]] || return 2
+            printf -v "R_$member" '%s' "$value"
+            ;;
+        esac
+        ;;
+      *) return 2 ;;
+    esac
+  done <"$file"
+  [[ ${R_schema-} == "$schema" ]] || return 2
+  [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
+# needs:
+
+this_host() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
+}
+this_boot_id() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/random/boot_id"; } 2>/dev/null || REPLY=unknown
+}
+# Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat), into REPLY.
+start_ticks() { # <pid>    returns: 1 where there is no such process, or only its zombie
+  local stat fields
+  REPLY=
+  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+  # The name in parentheses may hold blanks and parentheses itself: cut behind the last one.
+  read -ra fields <<<"${stat##*) }"
+  [[ ${fields[0]-} != [ZX] ]] || return 1
+  REPLY=${fields[19]-}
+  [[ -n $REPLY ]]
+}
+same_process() { # <pid> <start ticks>
+  local REPLY
+  start_ticks "$1" && [[ $REPLY == "$2" ]]
+}
+
+# lib/hash.bash: SHA-256 by the quickest tool of the box.
+# needs: exit log
+
+# openssl uses the processor's SHA instructions; older sha256sum does not. Chosen once.
+hash_tool() {
+  case ${HASH_TOOL-} in openssl | sha256sum | shasum) return 0 ;; esac
+  if command -v openssl >/dev/null 2>&1 && openssl dgst -sha256 -r </dev/null >/dev/null 2>&1; then
+    HASH_TOOL=openssl
+  elif command -v sha256sum >/dev/null 2>&1; then
+    HASH_TOOL=sha256sum
+  elif command -v shasum >/dev/null 2>&1; then
+    HASH_TOOL=shasum
+  else
+    refuse "$EX_MISSING" "hashing" "no openssl, sha256sum or shasum on PATH" "install one of them"
+  fi
+}
+
+# The digest of standard input, printed by the tool as its first word.
+hash_stream() {
+  case $HASH_TOOL in
+    openssl) openssl dgst -sha256 -r ;;
+    sha256sum) sha256sum ;;
+    shasum) shasum -a 256 ;;
+  esac
+}
+
+hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  hash_tool
+  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+hash_text() { # <text>    sets REPLY
+  hash_tool
+  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+# lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
+# needs: exit log path
+
+# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
+existing_parent() { # <path>
+  REPLY=$1
+  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
+  REPLY=${REPLY:-/}
+}
+
+# One df, bounded: a dead network mount must not hang us. Prints the last line.
+df_line() { # <-k or -i> <path>
+  local text run=()
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
+  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
+  printf '%s\n' "${text##*$'\n'}"
+}
+
+# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
+# empty where it is not known: no such call, or a file system that does not count inodes.
+look_room() { # <folders that exist...>
+  local blocks size left all i text
+  ROOM_BYTES=() ROOM_INODES=()
+  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
+  while read -r blocks size left all; do
+    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
+    ROOM_BYTES+=($((blocks * size)))
+    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
+  done <<<"$text"
+  # No such stat: two calls of df for each.
+  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
+    free_bytes "${!i}" || :
+    ROOM_BYTES+=("$REPLY")
+    free_inodes "${!i}" || :
+    ROOM_INODES+=("$REPLY")
+  done
+}
+
+# Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
+free_bytes() { # <path>
+  local line
+  existing_parent "$1"
+  line=$(df_line -k "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +(-?[0-9]+)\ +([0-9]+|-)%?\ + ]] || return "$EX_MISSING"
+  REPLY=$((BASH_REMATCH[3] * 1024))
+}
+
+# Free inodes, into REPLY; empty where the file system does not count them (btrfs, some FUSE): 0 of 0 is not full.
+free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df failed
+  local line
+  existing_parent "$1"
+  line=$(df_line -i "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
+  ((BASH_REMATCH[1] > 0)) || return 0
+  REPLY=${BASH_REMATCH[3]}
+}
+
+# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
+is_mount_point() { # <path>
+  local line fields
+  while IFS= read -r line; do
+    read -ra fields <<<"$line"
+    # The kernel writes a blank as \040.
+    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 1
+}
+
+# Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
+prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+  REPLY=
+  case $2 in
+    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
+    none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
+    *) REPLY="the proof '$2' is not known" ;;
+  esac
+  [[ -z $REPLY ]] || return "$EX_COPY"
+}
+
+# The durable tier, proven before the first byte goes to it. Refuses 74.
+# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
+prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
+  [[ -n $DURABLE_DIR ]] || return 0
+  local REPLY tier=$DURABLE_TIER_PATH
+  expand_path tier
+  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
+    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
+      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
+  elif [[ ! -d $DURABLE_DIR ]]; then
+    # Not the profile's place: then nothing proves it but that a person made the folder.
+    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
+  fi
+}
+
+# lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
+# needs: exit log path file record proc hash room
+
+# One line for people and watchers; nothing decides by it, so a full disk here stops nothing.
+event() { # <event> <cell or -> <attempt or -> <text>
+  local REPLY
+  utc_now
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+}
+
+# The run's folders from the bound values and the environment: D, B, S. Makes nothing.
+run_places() {
+  check_name "$RUN" RUN
+  require_path DATA_DIR
+  [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
+  require_path SCRATCH
+  D=$DATA_DIR/$RUN
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with scratch
+  S=$SCRATCH/gpu-runbook/$RUN
+  CODE_DIR=${CODE_DIR:-$D/code}
+  expand_path CODE_DIR
+}
+
+# The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
+self_dir() {
+  local dir=${BASH_SOURCE[0]-}
+  [[ $dir == */* ]] || dir=./$dir
+  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+}
+
+# Digest of the folder that this script lies in, into REPLY: which scripts these are.
+box_digest() { # <folder box/>
+  local file text=''
+  for file in "$1"/*; do
+    [[ -f $file ]] || continue
+    hash_file "$file" || return "$EX_INTEGRITY"
+    text+="$REPLY  ${file##*/}"$'\n'
+  done
+  hash_text "$text"
+}
+
+# The commit of the code, into CODE_COMMIT (40 digits or none).
+code_commit() {
+  CODE_COMMIT=none
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
+  [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
+}
+
+# The text of this run's record with HOST and BOOT_ID of now, into RECORD.
+run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
+  local REPLY
+  record_open run/1
+  record_text run_id "$1"
+  record_text job "$JOB"
+  record_text profile "$PROFILE"
+  record_bool formal "$2" || return
+  record_text commit "$3"
+  record_text branch "$4"
+  record_text shard "$5"
+  this_host
+  record_text host "$REPLY"
+  this_boot_id
+  record_text boot_id "$REPLY"
+  record_text box_digest "$6"
+  record_close
+}
+
+new_run() { # <formal> <shard>: create the record, or find that another start was quicker
+  local REPLY id uuid digest branch=''
+  IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
+  utc_now
+  id=${REPLY//[-:]/}-${uuid:0:8}
+  box_digest "$SELF_DIR" || return
+  digest=$REPLY
+  [[ $CODE_COMMIT == none ]] || branch=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || branch=''
+  run_record "$id" "$1" "$CODE_COMMIT" "$branch" "$2" "$digest" || return
+  create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
+}
+
+# Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
+find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
+  local rc=0 text
+  read_record "$D/run.json" run/1 || rc=$?
+  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc == 1)) || return 0
+  [[ $B != "$D" && -e $B/run.json ]] || return 1
+  read_record "$B/run.json" run/1 ||
+    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  text=$(<"$B/run.json")
+  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_record "$D/run.json" run/1
+}
+
+# The durable copy: made where it is missing, refused where it is another run's.
+mirror_run() {
+  [[ $B != "$D" ]] || return 0
+  local id=$R_run_id text rc=0
+  text=$(<"$D/run.json")
+  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+  read_record "$B/run.json" run/1 "$id" || rc=$?
+  ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
+  read_record "$D/run.json" run/1
+}
+
+# Take the run over: write our host into both copies.
+adopt_run() { # <host that had it>
+  event adopt - - "from $1"
+  run_record "$R_run_id" "${R_formal-}" "${R_commit-}" "${R_branch-}" "${R_shard-}" "${R_box_digest-}" || return
+  replace_file "$D/run.json" "$RECORD" || return
+  [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
+  read_record "$D/run.json" run/1
+}
+
+# What an existing run insists on: its commit, its shard, its formality, its host.
+check_run() { # <formal wanted> <shard or empty> <adopt>
+  local REPLY anew="begin anew with RUN=$JOB.2"
+  [[ ${R_commit-} == "$CODE_COMMIT" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of commit ${R_commit-}, and the code at $CODE_DIR is at $CODE_COMMIT" "check out ${R_commit-} there, or $anew"
+  [[ -z $2 || ${R_shard-} == "$2" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of shard ${R_shard-}, not $2" "give --shard ${R_shard-}, or a RUN of its own to each box"
+  [[ $1 != true || ${R_formal-} == true ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
+  this_host
+  if [[ ${R_host-} != "$REPLY" ]]; then
+    [[ $3 == true ]] ||
+      refuse "$EX_BUSY" "run $R_run_id" "box ${R_host-} has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
+    adopt_run "${R_host-}" || return
+  fi
+}
+
+# What a person set in place of the bound values, by this process's own environment: printed and logged.
+log_overrides() {
+  local pair name value
+  # Run_queue has said it for all its cells.
+  [[ -z ${OVERRIDES_SAID-} && -r /proc/$$/environ ]] || return 0
+  while IFS= read -r -d '' pair; do
+    name=${pair%%=*} value=${pair#*=}
+    case $name in
+      DATA_DIR | DURABLE_DIR | SCRATCH | HF_HOME | PROXY_HOOK | CRED_FILE | DETACH | PY) ;;
+      *) continue ;;
+    esac
+    # A proxy's address may carry a password.
+    [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
+    log "override: $name=$value"
+    event override - - "$name=$value"
+  done <"/proc/$$/environ"
+}
+
+# Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
+open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
+  local formal=$1 shard=$2 adopt=$3
+  self_dir
+  run_places
+  prove_durable
+  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  code_commit
+  [[ $formal != true || $CODE_COMMIT != none ]] ||
+    refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
+  if ! find_run; then
+    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
+    find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
+  fi
+  mirror_run
+  check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
+  # shellcheck disable=SC2034 # a script uses the ones that it needs
+  RUN_ID=$R_run_id RUN_COMMIT=${R_commit-} RUN_FORMAL=${R_formal-} RUN_SHARD=${R_shard-} RUN_HOST=${R_host-} RUN_BOX_DIGEST=${R_box_digest-}
+  log_overrides
+}
+
+# lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
+# needs: exit log path
+
+# Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
+read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
+  # Set once: to switch the locale for each line costs more than all the rest.
+  local LC_ALL=C file=$1 line n=0 name command
+  local -a lines
+  local -A seen=()
+  QUEUE_NAMES=()
+  QUEUE_COMMANDS=()
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  # The last line counts also without its newline.
+  mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
+  for line in ${lines[@]+"${lines[@]}"}; do
+    n=$((n + 1))
+    ((n > 1)) || line=${line#$'\xef\xbb\xbf'}
+    line=${line%$'\r'}
+    case $line in
+      '#'*) continue ;;
+      *[![:space:]]*) ;;
+      *) continue ;;
+    esac
+    name=${line%%$'\t'*}
+    command=${line#*$'\t'}
+    # By patterns, not by a regular expression: bash would compile it anew for each line.
+    if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
+      -n ${seen[${name,,}]-} ]]; then
+      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+    fi
+    seen[${name,,}]=$n
+    QUEUE_NAMES+=("$name")
+    QUEUE_COMMANDS+=("$command")
+  done
+  ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+}
+
+# What is wrong with one line.
+refuse_line() { # <where> <line> <name> <command> <line that has the name too, or empty>
+  [[ $2 == *$'\t'* ]] || refuse "$EX_CONFIG" "$1" "no tab between name and command" "write name<TAB>command"
+  [[ ${4//$'\t'/} != *[[:cntrl:]]* ]] || refuse "$EX_CONFIG" "$1" "a control character in the command" "take it out"
+  [[ $4 == *[![:space:]]* ]] || refuse "$EX_CONFIG" "$1" "cell '${3//[[:cntrl:]]/?}' has no command" "write name<TAB>command"
+  check_name "$3" "$1: cell"
+  refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
+}
+
+# The place of a cell in QUEUE_NAMES, into REPLY.
+queue_index() { # <cell>    returns: 1 where it is not there
+  for ((REPLY = 0; REPLY < ${#QUEUE_NAMES[@]}; REPLY++)); do
+    [[ ${QUEUE_NAMES[REPLY]} != "$1" ]] || return 0
+  done
+  REPLY=''
+  return 1
+}
+
+# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
+# needs: exit log file proc
+# reads: D
+
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+last_claim() { # <cell>
+  local path n boot='' ticks='' REPLY
+  CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
+  for path in "$D/claims/$1"/[0-9]*; do
+    n=${path##*/}
+    [[ $n =~ ^[0-9]+$ ]] || continue
+    ((10#$n <= CLAIM_N)) || CLAIM_N=$((10#$n))
+  done
+  ((CLAIM_N > 0)) || return 0
+  printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
+  CLAIM_STATE=dead
+  this_host
+  if [[ -z $ticks ]]; then
+    # Somebody is writing it right now, or died at it: a minute tells.
+    [[ -z $(find "$path" -mmin -1 2>/dev/null) ]] || CLAIM_STATE=live
+  elif [[ $CLAIM_HOST != "$REPLY" ]]; then
+    [[ -e $D/claims/.gone/${CLAIM_HOST//\//_} ]] || CLAIM_STATE=foreign
+  else
+    this_boot_id
+    if [[ $boot == "$REPLY" ]] && same_process "$CLAIM_PID" "$ticks"; then CLAIM_STATE=live; fi
+  fi
+}
+
+# A person says that HOST is gone: its claims are dead from now on, also for calls without --adopt.
+bury_host() { # <host>
+  mkdir -p -- "$D/claims/.gone" && : >"$D/claims/.gone/${1//\//_}" || return "$EX_COPY"
+  event adopt - - "claims of $1 are dead"
+}
+
+# Take the next attempt after CLAIM_N. Sets ATTEMPT and MY_TICKS.
+take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be written
+  local REPLY dir=$D/claims/$1 file line back=''
+  [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || return "$EX_NOROOM"
+  ATTEMPT=$((CLAIM_N + 1))
+  printf -v file '%s/%03d' "$dir" "$ATTEMPT"
+  start_ticks $$ || return "$EX_MISSING"
+  MY_TICKS=$REPLY
+  this_host
+  line=$REPLY
+  this_boot_id
+  line+=" $REPLY $$ $MY_TICKS"
+  set -C
+  { printf '%s\n' "$line" >"$file"; } 2>/dev/null || :
+  set +C
+  { IFS= read -r back <"$file"; } 2>/dev/null || :
+  if [[ $back != "$line" ]]; then
+    # Not there: no room or no right. There and empty: somebody is just writing it, or our own write found no room.
+    [[ -s $file ]] || { [[ -e $file ]] && can_write "$dir"; } || return "$EX_NOROOM"
+    return "$EX_BUSY"
+  fi
+  flush "$file" "$dir" || return "$EX_NOROOM"
+}
+
+# Can a line be written there at all?
+can_write() { # <folder>
+  local rc=0
+  { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
+  rm -f -- "$1/.probe.$$"
+  return "$rc"
+}
+
+# lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
+# needs: exit log proc claim
+# reads: D B RUN_ID
+
+# The records below a folder, a line each: tag cell state class attempt command files started ended exit why, with
+# US (31) between. What is not a whole record of this run has the state unknown. Prints.
+scan_records() { # <folder> <tag>
+  [[ -d $1 ]] || return 0
+  # An empty file has no line, so awk does not see it.
+  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -size 0 -print 2>/dev/null | sed "s|.*/||; s|\\.json\$||; s|^|$2"$'\037''|; s|$|'$'\037''unknown|'
+  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -type f -exec awk -v run="$RUN_ID" -v tag="$2" -v s=$'\037' '
+    function put(   whole) {
+      if (name == "") return
+      whole = ok && closed && v["schema"] == "cell/1" && v["run_id"] == run && v["cell"] == name && v["state"] != ""
+      print tag s name s (whole ? v["state"] : "unknown") s v["class"] s v["attempt"] s v["command_sha256"] s v["files_sha256"] s v["started"] s v["ended"] s v["exit"] s v["why"]
+    }
+    FNR == 1 {
+      put()
+      name = FILENAME; sub(/.*\//, "", name); sub(/\.json$/, "", name)
+      ok = ($0 == "{"); closed = 0; split("", v)
+      next
+    }
+    closed { ok = 0 }
+    $0 == "}" { closed = 1; next }
+    /^  "[a-z0-9_]+": / {
+      line = substr($0, 4); at = index(line, "\""); key = substr(line, 1, at - 1); val = substr(line, at + 3)
+      sub(/,$/, "", val)
+      if (substr(val, 1, 1) == "\"") val = substr(val, 2, length(val) - 2)
+      v[key] = (val == "null" ? "" : val)
+      next
+    }
+    { ok = 0 }
+    END { put() }' {} +
+}
+
+# Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then the
+# fields of the record on the data tier. In the bundle is a cell whose record there says done over the very list beside it.
+read_states() {
+  local line
+  local -a lines
+  declare -gA RECORD_OF=()
+  mapfile -t lines < <({
+    [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    scan_records "$B/records" B
+    scan_records "$D/state" D
+  } 2>/dev/null | awk -F$'\037' '
+    function rest() { return FS $3 FS $4 FS $5 FS $8 FS $9 FS $10 FS $11 }
+    NF == 1 { n = $0; sub(/.*\//, "", n); sub(/\.sha256$/, "", n); digest[n] = substr($0, 1, 64); next }
+    $1 == "B" { has[$2] = ($3 == "done" && $7 != "" && digest[$2] == $7) ? 1 : 2; alone[$2] = rest(); next }
+    { print $2 FS (($2 in has) ? has[$2] : 0) rest(); delete alone[$2] }
+    END { for (n in alone) print n FS has[n] alone[n] }')
+  for line in ${lines[@]+"${lines[@]}"}; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
+}
+
+# One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.
+# shellcheck disable=SC2034 # a row is whole; a script reads the columns that it needs
+cell_record_of() { # <cell>
+  C_BUNDLE=0 C_STATE='' C_CLASS='' C_ATTEMPT='' C_STARTED='' C_ENDED='' C_EXIT='' C_WHY=''
+  [[ -n ${RECORD_OF[$1]-} ]] || return 0
+  local IFS=$'\037' fields
+  set -f
+  # shellcheck disable=SC2206 # split at US, which no field holds
+  fields=(${RECORD_OF[$1]})
+  set +f
+  C_BUNDLE=${fields[0]-} C_STATE=${fields[1]-} C_CLASS=${fields[2]-} C_ATTEMPT=${fields[3]-} C_STARTED=${fields[4]-}
+  C_ENDED=${fields[5]-} C_EXIT=${fields[6]-} C_WHY=${fields[7]-}
+}
+
+# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY.
+state_now() { # <cell>
+  local line=${RECORD_OF[$1]-} next
+  case $line in
+    1*) REPLY='done' && return 0 ;;
+    '')
+      REPLY=pending
+      [[ ! -d $D/claims/$1 ]] || claim_says "$1"
+      return 0
+      ;;
+  esac
+  cell_record_of "$1"
+  REPLY=$C_STATE
+  case $REPLY in
+    'done') REPLY=unsynced ;;
+    failed | preempted | unsynced)
+      # A claim newer than the record is an attempt that has just begun, or died before its record.
+      printf -v next '%s/claims/%s/%03d' "$D" "$1" $((${C_ATTEMPT:-0} + 1))
+      [[ ! -e $next ]] || claim_says "$1"
+      ;;
+    running | unknown) claim_says "$1" ;;
+    *) REPLY=unknown ;;
+  esac
+}
+claim_says() { # <cell>    running where somebody lives behind the last claim, else unknown
+  last_claim "$1"
+  case $CLAIM_STATE in
+    live | foreign) REPLY=running ;;
+    # A folder alone is no claim: the cell was refused before it.
+    none) [[ -z ${RECORD_OF[$1]-} ]] && REPLY=pending || REPLY=unknown ;;
+    *) REPLY=unknown ;;
+  esac
+}
+
+# lib/formal.bash: the records of a formal run, and what is judged from them (docs/contracts.md, section 7).
+# needs: exit log file record proc hash
+# reads: D B RUN_ID, and F_START F_SESSION F_NAME F_SOCKET F_PID F_TICKS F_DIGEST F_POWER of this start
+
+write_formal() { # <state> <why>
+  local REPLY host boot
+  this_host
+  host=$REPLY
+  this_boot_id
+  boot=$REPLY
+  record_open formal/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text state "$1"
+  record_text why "$2"
+  utc_now
+  record_text since "$REPLY"
+  record_text session "$F_SESSION"
+  record_text session_name "$F_NAME"
+  record_text socket "$F_SOCKET"
+  record_text host "$host"
+  record_text boot_id "$boot"
+  record_int pid "$F_PID" || return
+  record_int start_ticks "$F_TICKS" || return
+  record_text box_digest "$F_DIGEST"
+  record_bool power_off "$F_POWER" || return
+  record_close
+  replace_file "$D/formal.json" "$RECORD"
+}
+
+# The record's members into F_*, so that a rewrite keeps them.
+take_formal() {
+  F_START=${R_start_id-} F_SESSION=${R_session-} F_NAME=${R_session_name-} F_SOCKET=${R_socket-}
+  F_PID=${R_pid-} F_TICKS=${R_start_ticks-} F_DIGEST=${R_box_digest-} F_POWER=${R_power_off-} F_SINCE=${R_since-} F_STATE=${R_state-}
+}
+
+# Is FORMAL_SUCCESS there for this run and start, over the manifest that lies in B now?
+success_holds() { # <start id>    returns: 0, or 1 with the reason in REPLY
+  local start=$1 rc=0 said
+  read_record "$B/FORMAL_SUCCESS" formal_success/1 "$RUN_ID" || rc=$?
+  case $rc in
+    1) REPLY="there is no $B/FORMAL_SUCCESS" && return 1 ;;
+    2) REPLY="$B/FORMAL_SUCCESS is not a whole record of this run" && return 1 ;;
+  esac
+  [[ ${R_start_id-} == "$start" ]] || { REPLY="$B/FORMAL_SUCCESS is of another start (${R_start_id-})" && return 1; }
+  said=${R_manifest_sha256-}
+  hash_file "$B/PULL_MANIFEST.json" && [[ $REPLY == "$said" ]] || { REPLY="$B/FORMAL_SUCCESS was said over another PULL_MANIFEST.json" && return 1; }
+  REPLY=''
+}
+
+# What the formal run is in now, into FORMAL_STATE and FORMAL_WHY; leaves the record in R_* and F_*.
+judge_formal() {
+  local rc=0 REPLY host boot
+  FORMAL_STATE=unknown FORMAL_WHY=''
+  # shellcheck disable=SC2034 # not every script that judges prints all of them
+  F_START='' F_SESSION='' F_NAME='' F_SOCKET='' F_PID='' F_TICKS='' F_DIGEST='' F_POWER=false F_SINCE='' F_STATE=''
+  read_record "$D/formal.json" formal/1 "$RUN_ID" || rc=$?
+  case $rc in
+    1) FORMAL_STATE=none FORMAL_WHY="no formal run was started here" && return 0 ;;
+    2) FORMAL_WHY="$D/formal.json is not a whole record of this run" && return 0 ;;
+  esac
+  take_formal
+  FORMAL_WHY=${R_why-}
+  this_host
+  host=$REPLY
+  this_boot_id
+  boot=$REPLY
+  case ${R_state-} in
+    success)
+      FORMAL_STATE=success
+      success_holds "$F_START" || FORMAL_STATE=unknown FORMAL_WHY="the record says success, but ${REPLY-}"
+      ;;
+    failed | stopped) FORMAL_STATE=$R_state ;;
+    starting | running | aggregating)
+      if [[ ${R_host-} != "$host" ]]; then
+        FORMAL_WHY="it was $R_state on $R_host, and this is $host: look there"
+      elif [[ ${R_boot_id-} != "$boot" ]]; then
+        FORMAL_STATE=lost FORMAL_WHY="boot id changed while it was $R_state, no exit record: the box was restarted under it"
+      elif same_process "$F_PID" "$F_TICKS"; then
+        FORMAL_STATE=$R_state
+      else
+        # The last act may have been written while we looked.
+        FORMAL_STATE=lost FORMAL_WHY="its process is gone while it was $R_state, no exit record: killed, or ended at logout"
+        lost_after_all
+      fi
+      ;;
+    *) FORMAL_WHY="$D/formal.json says state '${R_state-}', which nobody writes" ;;
+  esac
+}
+
+# A run that died between its success record and its last state is a success: the proof is complete.
+lost_after_all() {
+  local REPLY rc=0
+  read_record "$D/formal.json" formal/1 "$RUN_ID" || rc=$?
+  ((rc == 0)) || return 0
+  case ${R_state-} in
+    failed | stopped | success) FORMAL_STATE=$R_state FORMAL_WHY=${R_why-} ;;
+  esac
+  if [[ $FORMAL_STATE != failed && $FORMAL_STATE != stopped ]] && success_holds "$F_START"; then
+    FORMAL_STATE=success FORMAL_WHY="its process ended right after it had written FORMAL_SUCCESS"
+  fi
+}
+
+# Take the next start number, which only one start can have; refuses while an earlier start is still at work.
+take_start() {
+  local REPLY dir=$D/starts n=0 file host boot pid ticks mine
+  mkdir -p -- "$dir" || refuse "$EX_NOROOM" "$dir" "the folder cannot be made" "look at the data tier: room, rights"
+  for file in "$dir"/[0-9][0-9][0-9]*; do
+    [[ -e $file ]] || continue
+    ((10#${file##*/} <= n)) || n=$((10#${file##*/}))
+  done
+  this_host
+  mine=$REPLY
+  this_boot_id
+  mine+=" $REPLY"
+  if ((n > 0)); then
+    printf -v file '%s/%03d' "$dir" "$n"
+    read -r host boot pid ticks <"$file" || :
+    if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
+      refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: $PROG status"
+    fi
+  fi
+  start_ticks $$
+  printf -v file '%s/%03d' "$dir" $((n + 1))
+  create_once "$file" "$mine $$ $REPLY"$'\n' ||
+    refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "$PROG status"
+}
+
+# What stands there from an earlier start, aside under its own id: nobody can take it for this start's.
+move_old_aside() {
+  local file to id
+  for file in "$B/FORMAL_SUCCESS" "$D/FORMAL_FAILURE.json"; do
+    [[ -e $file ]] || continue
+    id=''
+    if read_record "$file" formal_success/1 || read_record "$file" formal_failure/1; then id=${R_start_id-}; fi
+    to=$file.${id:-unreadable-before-$F_START}
+    if ! mv -f -- "$file" "$to" || [[ -e $file ]]; then
+      refuse "$EX_COPY" "mv $file $to" "the old record cannot be moved aside" "look at the tier: rights, room"
+    fi
+    log "moved aside: $to"
+    [[ $file == */FORMAL_FAILURE.json ]] || continue
+    for to in "" .sha256; do
+      [[ ! -e $D/formal.failed.tar.gz$to ]] || mv -f -- "$D/formal.failed.tar.gz$to" "$D/formal.failed.${id:-before-$F_START}.tar.gz$to"
+    done
+  done
+}
+
+# The bundle's manifest says that every cell of the roster is done. Sets M_EXPECTED M_DONE M_DIGEST.
+check_manifest() { # <cells in the roster>    returns: 0 or 65 with the reason in REPLY
+  local file=$B/PULL_MANIFEST.json body said
+  read_record "$file" pull_manifest/1 "$RUN_ID" || { REPLY="$file is not a whole manifest of this run" && return "$EX_INTEGRITY"; }
+  M_EXPECTED=${R_cells_expected-} M_DONE=${R_cells_done-} said=${R_self_sha256-}
+  body=$(sed -n '/^  "self_sha256": /q;p' "$file")
+  hash_text "$body"$'\n'
+  [[ $REPLY == "$said" ]] || { REPLY="$file does not match its own digest" && return "$EX_INTEGRITY"; }
+  [[ ${R_commit-} == "$RUN_COMMIT" ]] || { REPLY="$file is of commit ${R_commit-}, the run of $RUN_COMMIT" && return "$EX_INTEGRITY"; }
+  [[ $M_EXPECTED == "$1" && $M_DONE == "$1" ]] || { REPLY="$file has ${M_DONE:-?} of ${M_EXPECTED:-?} cells done, the roster has $1" && return "$EX_INTEGRITY"; }
+  hash_file "$file" || { REPLY="$file cannot be read" && return "$EX_INTEGRITY"; }
+  M_DIGEST=$REPLY
+}
+
+write_success() { # returns: 0 written and read back
+  local REPLY
+  record_open formal_success/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text commit "$RUN_COMMIT"
+  record_int cells_expected "$M_EXPECTED" || return
+  record_int cells_done "$M_DONE" || return
+  record_text manifest_sha256 "$M_DIGEST"
+  record_bool power_off "$F_POWER" || return
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "$B/FORMAL_SUCCESS" "$RECORD" || return
+  success_holds "$F_START" || { log "$REPLY" && return "$EX_INTEGRITY"; }
+}
+
+write_failure() { # <stage> <command> <exit> <remedy>
+  local REPLY
+  record_open formal_failure/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text stage "$1"
+  record_text command "$2"
+  record_int exit "$3" || return
+  record_text log "$D/formal.log"
+  record_text remedy "$4"
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "$D/FORMAL_FAILURE.json" "$RECORD"
+}
+
+# Logs and states of a failed run in one file of bounded size, with its digest: what is needed to say why.
+pack_failure() { # writes: D/formal.failed.tar.gz and .sha256
+  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size
+  mkdir -p -- "$stage/logs" "$stage/state" || return
+  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json; do
+    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/$file" || :
+  done
+  for file in "$D/formal.log" "$D"/state/*.json "$D"/logs/*/attempt-*.log; do
+    [[ -f $file ]] || continue
+    ((left > 0)) || break
+    REPLY=$stage/${file#"$D"/}
+    mkdir -p -- "${REPLY%/*}" && tail -c "$one" -- "$file" >"$REPLY" || :
+    size=$(wc -c <"$REPLY") || size=$one
+    left=$((left - size))
+  done
+  if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
+    hash_file "$D/formal.failed.tar.gz"; then
+    replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)"
+  else
+    log "the evidence could not be packed; it lies in $D as it is"
+  fi
+  rm -rf -- "${stage:?}" "$D/.formal.failed.$$.tmp"
+}
+
+usage() {
+  cat <<'USAGE'
+usage: status.sh [--json]
+
+Says what the run is in: each cell of its queue (pending, running, done, unsynced, failed, preempted, unknown), the attempt, how
+long ago it last showed progress, an estimate of the time left, the session, free room. It reads, changes nothing, and does
+not count what it could not look at: unknown is neither done nor never run.
+
+--json  one record (docs/contracts.md, section 9), a line for each cell
+
+exit codes: 0 it was looked at, 64 usage, 65 a record is damaged, 69 there is no run here, 78 configuration
+USAGE
+}
+
+main() {
+  local json=false
+  case ${1-} in
+    -h | --help) usage && return 0 ;;
+    --json) json=true && shift ;;
+  esac
+  (($# == 0)) || { usage >&2 && return "$EX_USAGE"; }
+  find_this_run
+  look_at_cells
+  look_at_run
+  if [[ $json == true ]]; then print_json; else print_screen; fi
+}
+
+# The run's record and roster, from whichever tier has them. Begins nothing.
+find_this_run() {
+  local rc=0
+  self_dir
+  run_places
+  read_record "$D/run.json" run/1 || rc=$?
+  ((rc != 1)) || [[ $B == "$D" ]] || { rc=0 && read_record "$B/run.json" run/1 || rc=$?; }
+  ((rc != 1)) || refuse "$EX_MISSING" "run $RUN" "there is neither $D/run.json nor $B/run.json" "start it, or set RUN, DATA_DIR and DURABLE_DIR to it"
+  ((rc == 0)) || refuse "$EX_INTEGRITY" "the run's record" "it is not whole" "compare $D/run.json with $B/run.json"
+  RUN_ID=$R_run_id
+  if [[ -e $D/queue.tsv ]]; then
+    read_queue "$D/queue.tsv"
+  else
+    QUEUE_NAMES=() QUEUE_COMMANDS=()
+  fi
+}
+
+# Every cell's state now, into NOW (parallel to QUEUE_NAMES), and the counts N_<state>.
+look_at_cells() {
+  local REPLY name
+  NOW=() N_pending=0 N_running=0 N_done=0 N_unsynced=0 N_failed=0 N_preempted=0 N_unknown=0
+  read_states
+  for name in ${QUEUE_NAMES[@]+"${QUEUE_NAMES[@]}"}; do
+    state_now "$name"
+    NOW+=("$REPLY")
+    case $REPLY in
+      pending) N_pending=$((N_pending + 1)) ;;
+      running) N_running=$((N_running + 1)) ;;
+      'done') N_done=$((N_done + 1)) ;;
+      unsynced) N_unsynced=$((N_unsynced + 1)) ;;
+      failed) N_failed=$((N_failed + 1)) ;;
+      preempted) N_preempted=$((N_preempted + 1)) ;;
+      *) N_unknown=$((N_unknown + 1)) ;;
+    esac
+  done
+}
+
+# The formal run or else what the cells say, into RUN_STATE RUN_WHY SESSION; room; progress; estimate.
+look_at_run() {
+  local REPLY
+  judge_formal
+  RUN_STATE=$FORMAL_STATE RUN_WHY=$FORMAL_WHY
+  case $FORMAL_STATE in
+    starting | running | aggregating) SESSION=alive ;;
+    unknown) SESSION=unknown ;;
+    *) SESSION=gone ;;
+  esac
+  if [[ $FORMAL_STATE == none ]]; then
+    RUN_WHY="not a formal run"
+    if ((N_running > 0)); then
+      RUN_STATE=running SESSION=alive
+    elif ((${#QUEUE_NAMES[@]} == 0)); then
+      RUN_STATE=starting RUN_WHY="the queue was never started"
+    elif ((N_done == ${#QUEUE_NAMES[@]})); then
+      RUN_STATE='done'
+    elif ((N_pending + N_unknown + N_preempted > 0)); then
+      RUN_STATE=idle
+    else
+      RUN_STATE=failed
+    fi
+  fi
+  free_bytes "$D" || :
+  BYTES_FREE=$REPLY
+  free_inodes "$D" || :
+  INODES_FREE=$REPLY
+  last_progress
+  estimate
+}
+
+# Seconds since the newest sign of life of a running cell, or since the last record: into PROGRESS_S.
+last_progress() {
+  local i name files=() newest='' now time
+  PROGRESS_S=''
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    [[ ${NOW[i]} == running ]] || continue
+    name=${QUEUE_NAMES[i]}
+    files+=("$D/cells/$name" "$D/logs/$name")
+  done
+  ((${#files[@]} > 0)) || files=("$D/state")
+  now=$(date +%s) || return 0
+  while IFS= read -r time; do
+    [[ $time =~ ^[0-9]+$ ]] || continue
+    [[ -n $newest && $newest -ge $time ]] || newest=$time
+  done < <(find "${files[@]}" -type f ! -name .alive -exec stat -c %Y {} + 2>/dev/null)
+  [[ -z $newest ]] || PROGRESS_S=$((now > newest ? now - newest : 0))
+}
+
+# What is left, at the pace of the cells that are done: their mean where the records say it, else the job's own guess.
+estimate() {
+  local sum=0 n=0 left=$((${#QUEUE_NAMES[@]} - N_done)) lanes=$((N_running > 0 ? N_running : 1))
+  ETA_S=''
+  ((left > 0)) || { ETA_S=0 && return 0; }
+  read -r sum n < <(printf '%s\n' ${RECORD_OF[@]+"${RECORD_OF[@]}"} | awk -F$'\037' '
+    # Days since 1970 of a civil date: no date tool for each line.
+    function at(t,   y, m, d, era, yoe, doy) {
+      y = substr(t, 1, 4) + 0; m = substr(t, 6, 2) + 0; d = substr(t, 9, 2) + 0
+      if (m <= 2) y--
+      era = int(y / 400); yoe = y - era * 400; doy = int((153 * (m + (m > 2 ? -3 : 9)) + 2) / 5) + d - 1
+      return (era * 146097 + yoe * 365 + int(yoe / 4) - int(yoe / 100) + doy - 719468) * 86400 + substr(t, 12, 2) * 3600 + substr(t, 15, 2) * 60 + substr(t, 18, 2)
+    }
+    $2 == "done" && $5 ~ /^[0-9]/ && $6 ~ /^[0-9]/ { sum += at($6) - at($5); n++ }
+    END { print sum + 0, n + 0 }') || :
+  if ((${n:-0} > 0)); then ETA_S=$((sum * left / n / lanes)); else ETA_S=$((NEED_MINUTES * 60 * left / lanes)); fi
+}
+
+print_json() {
+  local REPLY i name line last
+  record_open status/1
+  record_text run_id "$RUN_ID"
+  record_text state "$RUN_STATE"
+  record_int planned "${#QUEUE_NAMES[@]}"
+  for name in pending running 'done' unsynced failed preempted unknown; do
+    line=N_$name
+    record_int "$name" "${!line}"
+  done
+  record_int last_progress_s "$PROGRESS_S"
+  record_int eta_s "$ETA_S"
+  record_text session "$SESSION"
+  record_int bytes_free "$BYTES_FREE"
+  record_int inodes_free "$INODES_FREE"
+  this_host
+  record_text host "$REPLY"
+  this_boot_id
+  record_text boot_id "$REPLY"
+  record_text why "$RUN_WHY"
+  printf '%s,\n' "$RECORD"
+  last=$((${#QUEUE_NAMES[@]} - 1))
+  ((last >= 0)) || { printf '  "cells": []\n}\n' && return 0; }
+  printf '  "cells": [\n'
+  for ((i = 0; i <= last; i++)); do
+    name=${QUEUE_NAMES[i]}
+    [[ $i == "$last" ]] && line='' || line=,
+    cell_record_of "$name"
+    [[ ${NOW[i]} != 'done' ]] || C_CLASS='' C_WHY=''
+    printf '    {"cell": "%s", "state": "%s", "class": "%s", "attempt": %s, "why": "%s"}%s\n' \
+      "$name" "${NOW[i]}" "$C_CLASS" "${C_ATTEMPT:-0}" "$C_WHY" "$line"
+  done
+  printf '  ]\n}\n'
+}
+
+print_screen() {
+  local i name shown=0 hidden=0
+  printf 'run %s (%s): %s%s\n' "$RUN" "$RUN_ID" "$RUN_STATE" "${RUN_WHY:+ ($RUN_WHY)}"
+  printf '  cells    planned %s = done %s + running %s + pending %s + failed %s + unsynced %s + preempted %s + unknown %s\n' \
+    "${#QUEUE_NAMES[@]}" "$N_done" "$N_running" "$N_pending" "$N_failed" "$N_unsynced" "$N_preempted" "$N_unknown"
+  printf '  progress %s s ago, about %s s to go; session %s\n' "${PROGRESS_S:-not known}" "${ETA_S:-not known}" "$SESSION"
+  printf '  room     %s bytes and %s inodes free at %s\n' "${BYTES_FREE:-not known}" "${INODES_FREE:-not known}" "$D"
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    name=${QUEUE_NAMES[i]}
+    case ${NOW[i]} in 'done' | pending) hidden=$((hidden + 1)) && continue ;; esac
+    ((shown++ < 30)) || continue
+    cell_record_of "$name"
+    printf '  %-10s %s, attempt %s%s\n' "${NOW[i]}" "$name" "${C_ATTEMPT:-0}" "${C_CLASS:+, $C_CLASS: $C_WHY}"
+  done
+  ((shown <= 30)) || printf '  and %s more like these\n' $((shown - 30))
+  ((hidden == 0)) || printf '  and %s that are done or pending\n' "$hidden"
+}
+
+if ! (return 0 2>/dev/null); then
+  main "$@"
+  exit
+fi

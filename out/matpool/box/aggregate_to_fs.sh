@@ -1,0 +1,1480 @@
+#!/usr/bin/env bash
+# aggregate_to_fs.sh: make the bundle whole: repeat missing syncs, look at every file, write SHA256SUMS and the manifest.
+# Generated; do not edit. Source: templates/box/aggregate_to_fs.sh.j2
+# To change it, edit the source or profiles/matpool.yaml, then: make profile=matpool
+set -euo pipefail
+umask 077
+export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
+# Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
+if [[ -n ${LC_ALL-} ]]; then export LANG="$LC_ALL" && unset LC_ALL; fi
+export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C
+readonly PROG=aggregate_to_fs.sh
+
+# --- bound values: profiles/matpool.yaml x jobs/demo.yaml ---
+# the profile's name
+readonly PROFILE=matpool
+# the job's name
+readonly JOB=demo
+# the run's name; a new one begins anew
+RUN=${RUN-demo}
+# tier system-disk: survives ssh drop, restart, not stop, destroy
+DATA_DIR=${DATA_DIR-/root/run}
+# tier net-disk: survives ssh drop, restart, stop, destroy
+DURABLE_DIR=${DURABLE_DIR-/mnt}
+# may be lost at any time
+SCRATCH=${SCRATCH-/root/scratch}
+# where it is mounted
+readonly DURABLE_TIER_PATH=/mnt
+# what shows that the tier is there
+readonly DURABLE_PROOF=mount
+# what a finished cell has, relative to CELL_DIR
+readonly -a REQUIRED=(
+  best.pth
+  best_metrics.json
+)
+# --- end of bound values ---
+
+# lib/exit.bash: exit codes by name, the same in every script.
+# needs:
+# shellcheck disable=SC2034 # the whole table is here; a script uses the codes that it needs
+{
+  readonly EX_FAIL=1       # the work itself failed: a cell, a verification
+  readonly EX_USAGE=64     # wrong call
+  readonly EX_INTEGRITY=65 # a digest, manifest or record does not match
+  readonly EX_MISSING=69   # something needed is missing or cannot be reached
+  readonly EX_NOROOM=73    # no room: bytes or inodes
+  readonly EX_COPY=74      # a copy is incomplete or could not be read back
+  readonly EX_BUSY=75      # another runner holds it
+  readonly EX_GATE=77      # refused: a precondition is not met
+  readonly EX_CONFIG=78    # configuration is wrong
+}
+
+# lib/log.bash: one line per event on stderr, so that stdout stays data.
+# needs: exit    reads: PROG
+
+# The current UTC time into REPLY, without a fork where bash can format it.
+utc_now() {
+  if ! TZ=UTC0 printf -v REPLY '%(%Y-%m-%dT%H:%M:%SZ)T' -1 2>/dev/null; then
+    REPLY=$(date -u +%Y-%m-%dT%H:%M:%SZ) || REPLY=
+  fi
+}
+
+log() { # <words...>
+  local REPLY
+  utc_now
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+}
+
+# The only way out of a precondition that is not met: one line, then the code.
+refuse() { # <exit code> <what> <why> <what to do>
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  exit "$1"
+}
+
+# The only place where a success word is printed. Without a receipt that can be read it is not.
+claim() { # <word> <what> <receipt file>
+  if [[ ! -f $3 || ! -s $3 ]]; then
+    printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
+      "$PROG" "$1" "$2" "$3" >&2
+    return "$EX_INTEGRITY"
+  fi
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+}
+
+# lib/path.bash: names and paths that are safe to build upon.
+# needs: exit log
+
+# A run, profile, job or cell name: it becomes a folder and an argument.
+check_name() { # <value> <what it is>    returns: 0, or refuses 78
+  local LC_ALL=C
+  if [[ ! $1 =~ ^[A-Za-z0-9][A-Za-z0-9._=,+@-]{0,127}$ ]]; then
+    refuse "$EX_CONFIG" "$2 '${1//[[:cntrl:]]/?}'" "a name is 1 to 128 of A-Z a-z 0-9 . _ = , + @ - and begins with a letter or digit" "rename it"
+  fi
+}
+
+# Expand a leading ~ or $NAME, and $NAME as a whole later component, in the variable NAME itself.
+# Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
+expand_path() { # <variable name>
+  local var=$1 value=${!1} head rest part out='' name
+  [[ -n $value ]] || return 0
+  case $value in
+    \~ | \~/*) value=\$HOME${value#\~} ;;
+  esac
+  rest=$value
+  while [[ -n $rest ]]; do
+    part=${rest%%/*}
+    head=''
+    if [[ $part =~ ^\$([A-Za-z_][A-Za-z0-9_]*)$ ]]; then
+      name=${BASH_REMATCH[1]}
+      head=${!name-}
+      [[ -n $head ]] || refuse "$EX_CONFIG" "$var=$value" "\$$name is not set or empty here" "set $name, or set $var to a full path"
+      part=${head%/}
+      # At the front the name gives the whole beginning of a path, later one component of it.
+      [[ -z $out || $part != /* ]] || part=${part#/}
+    fi
+    out+=$part
+    [[ $rest == */* ]] || break
+    rest=${rest#*/}
+    out+=/
+  done
+  printf -v "$var" '%s' "$out"
+}
+
+# Expand, then insist: absolute, not /, not $HOME alone, no .. and no control character.
+require_path() { # <variable name>
+  expand_path "$1"
+  local var=$1 value=${!1} why=''
+  while [[ $value == *//* ]]; do value=${value//\/\//\/}; done
+  [[ $value == / ]] || value=${value%/}
+  case $value in
+    '') why="it is empty" ;;
+    *[[:cntrl:]]*) why="it holds a control character" ;;
+    *[\"\\]*) why="it holds a quote or a backslash" ;;
+    /) why="it is the root folder" ;;
+    */../* | */.. | */./* | */.) why="it holds a . or .. component" ;;
+    /*) ;;
+    *) why="it is not absolute" ;;
+  esac
+  [[ -n $why || $value != "${HOME-}" ]] || why="it is the home folder itself"
+  [[ -z $why ]] || refuse "$EX_CONFIG" "$var='${value//[[:cntrl:]]/?}'" "$why" "set $var to an absolute folder of its own"
+  printf -v "$var" '%s' "$value"
+}
+
+# lib/file.bash: small files that are whole or not there, also after a power cut.
+# needs: exit log
+
+# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
+flush() { # <path...>
+  sync -- "$@" 2>/dev/null || sync
+}
+
+# Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
+# With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
+replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+  [[ $dir != "$file" ]] || dir=.
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  [[ -n $soon ]] || flush "$dir"
+  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+    log "$file does not read back as it was written"
+    return "$EX_COPY"
+  }
+}
+
+# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
+create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
+  local file=$1 text=$2 dir=${1%/*} tmp rc=0
+  [[ $dir != "$file" ]] || dir=.
+  [[ ! -e $file ]] || return 1
+  tmp=$dir/.${file##*/}.$$.tmp
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
+    rm -f -- "$tmp"
+    log "could not write $file: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  fi
+  if ! ln -- "$tmp" "$file" 2>/dev/null; then
+    rc=1
+    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
+    if [[ ! -e $file ]] && (
+      set -C
+      printf '%s' "$text" >"$file"
+    ) 2>/dev/null; then rc=0; fi
+    [[ -e $file ]] || rc=$EX_COPY
+  fi
+  rm -f -- "$tmp"
+  flush "$dir"
+  return "$rc"
+}
+
+# lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
+# needs: exit log file
+
+# Free text made fit for a record: no quote, no backslash, no control character. Into REPLY.
+record_fit() { # <text>
+  REPLY=${1//\"/\'}
+  REPLY=${REPLY//\\//}
+  REPLY=${REPLY//[[:cntrl:]]/ }
+}
+
+record_open() { # <schema>
+  RECORD='{'$'\n''  "schema": "'$1'"'
+}
+record_text() { # <name> <text>
+  local REPLY
+  record_fit "$2"
+  RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
+}
+record_raw() { # <name> <integer, true, false or null>
+  RECORD+=,$'\n''  "'$1'": '$2
+}
+# An integer, or null where the value is empty (not known).
+record_int() { # <name> <digits or empty>
+  if [[ -z $2 ]]; then
+    record_raw "$1" null
+  elif [[ $2 =~ ^-?[0-9]+$ ]]; then
+    record_raw "$1" "$2"
+  else
+    log "a bug here: member $1 of a record is to be an integer and is '$2'"
+    return "$EX_INTEGRITY"
+  fi
+}
+record_bool() { # <name> <true or false>
+  case $2 in
+    true | false) record_raw "$1" "$2" ;;
+    *)
+      log "a bug here: member $1 of a record is to be true or false and is '$2'"
+      return "$EX_INTEGRITY"
+      ;;
+  esac
+}
+record_close() {
+  RECORD+=$'\n''}'$'\n'
+}
+
+# Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
+read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
+  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  [[ -e $file ]] || return 1
+  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
+  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
+  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
+  while IFS= read -r line; do
+    if ((first)); then
+      first=0
+      continue
+    fi
+    ((closed == 0)) || return 2
+    case $line in
+      '}') closed=1 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  "'*'": '*)
+        ((in_list == 0)) || return 2
+        member=${line#'  "'}
+        member=${member%%\"*}
+        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
+        value=${line#*'": '}
+        value=${value%,}
+        case $value in
+          '[') in_list=1 ;;
+          '[]') ;;
+          '"'*'"')
+            value=${value#\"}
+            printf -v "R_$member" '%s' "${value%\"}"
+            ;;
+          null) printf -v "R_$member" '%s' '' ;;
+          true | false) printf -v "R_$member" '%s' "$value" ;;
+          *)
+            [[ $value =~ ^-?[0-9]+$ ]] || return 2
+            printf -v "R_$member" '%s' "$value"
+            ;;
+        esac
+        ;;
+      *) return 2 ;;
+    esac
+  done <"$file"
+  [[ ${R_schema-} == "$schema" ]] || return 2
+  [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
+# needs:
+
+this_host() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
+}
+this_boot_id() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/random/boot_id"; } 2>/dev/null || REPLY=unknown
+}
+# Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat), into REPLY.
+start_ticks() { # <pid>    returns: 1 where there is no such process, or only its zombie
+  local stat fields
+  REPLY=
+  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+  # The name in parentheses may hold blanks and parentheses itself: cut behind the last one.
+  read -ra fields <<<"${stat##*) }"
+  [[ ${fields[0]-} != [ZX] ]] || return 1
+  REPLY=${fields[19]-}
+  [[ -n $REPLY ]]
+}
+same_process() { # <pid> <start ticks>
+  local REPLY
+  start_ticks "$1" && [[ $REPLY == "$2" ]]
+}
+
+# lib/hash.bash: SHA-256 by the quickest tool of the box.
+# needs: exit log
+
+# openssl uses the processor's SHA instructions; older sha256sum does not. Chosen once.
+hash_tool() {
+  case ${HASH_TOOL-} in openssl | sha256sum | shasum) return 0 ;; esac
+  if command -v openssl >/dev/null 2>&1 && openssl dgst -sha256 -r </dev/null >/dev/null 2>&1; then
+    HASH_TOOL=openssl
+  elif command -v sha256sum >/dev/null 2>&1; then
+    HASH_TOOL=sha256sum
+  elif command -v shasum >/dev/null 2>&1; then
+    HASH_TOOL=shasum
+  else
+    refuse "$EX_MISSING" "hashing" "no openssl, sha256sum or shasum on PATH" "install one of them"
+  fi
+}
+
+# The digest of standard input, printed by the tool as its first word.
+hash_stream() {
+  case $HASH_TOOL in
+    openssl) openssl dgst -sha256 -r ;;
+    sha256sum) sha256sum ;;
+    shasum) shasum -a 256 ;;
+  esac
+}
+
+hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  hash_tool
+  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+hash_text() { # <text>    sets REPLY
+  hash_tool
+  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+# lib/hashes.bash: many files at once: their digests by all cores, their sizes and times in one look.
+# needs: exit log hash
+
+# What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
+stat_many() { # <path...>
+  local line rest
+  declare -gA STAT_OF
+  STAT_OF=()
+  while (($# > 0)); do
+    while IFS= read -r line; do
+      rest=${line#*|*|*|*|}
+      STAT_OF[$rest]=${line%"|$rest"}
+    done < <(TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
+    shift $(($# < 500 ? $# : 500))
+  done
+}
+
+# Let the kernel forget what it keeps of these files, so that reading them asks the storage. Best effort, GNU dd only.
+forget_cached() { # <path...>
+  local path
+  dd if=/dev/null of=/dev/null iflag=nocache count=0 2>/dev/null || return 0
+  for path in "$@"; do dd if="$path" of=/dev/null iflag=nocache count=0 2>/dev/null || :; done
+}
+
+# One worker: the tool over its share, some hundred names a call.
+hash_share() { # <path...>    prints lines of the tool
+  while (($# > 0)); do
+    case $HASH_TOOL in
+      openssl) openssl dgst -sha256 -r "${@:1:200}" ;;
+      sha256sum) sha256sum -- "${@:1:200}" ;;
+      shasum) shasum -a 256 -- "${@:1:200}" ;;
+    esac 2>/dev/null || :
+    shift $(($# < 200 ? $# : 200))
+  done
+}
+
+# How many workers: the cores that we may use, and not more than there are files.
+hash_workers() { # <files>    into REPLY
+  REPLY=$(nproc 2>/dev/null) || REPLY=1
+  [[ $REPLY =~ ^[1-9][0-9]*$ ]] || REPLY=1
+  ((REPLY <= 16)) || REPLY=16
+  ((REPLY <= $1)) || REPLY=$1
+}
+
+# Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
+# Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
+hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
+  local REPLY path line n best i share fd all=0
+  local -a load=() fds=()
+  local -A of=()
+  declare -gA SUM_OF
+  SUM_OF=()
+  (($# > 0)) || return 0
+  hash_tool
+  # Little work is done sooner by one than shared out.
+  for path in "$@"; do
+    line=${STAT_OF[$path]-4194304}
+    all=$((all + ${line%%|*}))
+  done
+  REPLY=1
+  ((all < 4194304)) || hash_workers $#
+  n=$REPLY
+  for ((i = 0; i < n; i++)); do load[i]=0; done
+  for path in "$@"; do
+    best=0
+    for ((i = 1; i < n; i++)); do ((load[i] >= load[best])) || best=$i; done
+    line=${STAT_OF[$path]-1}
+    load[best]=$((load[best] + ${line%%|*} + 4096))
+    of[$best]+=$path$'\n'
+  done
+  for ((i = 0; i < n; i++)); do
+    IFS=$'\n' read -r -d '' -a share <<<"${of[$i]-}" || :
+    exec {fd}< <(hash_share ${share[@]+"${share[@]}"})
+    fds+=("$fd")
+  done
+  for fd in "${fds[@]}"; do
+    while IFS= read -r line; do
+      [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
+    done <&"$fd"
+    exec {fd}<&-
+  done
+  ((${#SUM_OF[@]} >= $#))
+}
+
+# lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
+# needs: exit log path
+
+# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
+existing_parent() { # <path>
+  REPLY=$1
+  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
+  REPLY=${REPLY:-/}
+}
+
+# One df, bounded: a dead network mount must not hang us. Prints the last line.
+df_line() { # <-k or -i> <path>
+  local text run=()
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
+  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
+  printf '%s\n' "${text##*$'\n'}"
+}
+
+# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
+# empty where it is not known: no such call, or a file system that does not count inodes.
+look_room() { # <folders that exist...>
+  local blocks size left all i text
+  ROOM_BYTES=() ROOM_INODES=()
+  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
+  while read -r blocks size left all; do
+    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
+    ROOM_BYTES+=($((blocks * size)))
+    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
+  done <<<"$text"
+  # No such stat: two calls of df for each.
+  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
+    free_bytes "${!i}" || :
+    ROOM_BYTES+=("$REPLY")
+    free_inodes "${!i}" || :
+    ROOM_INODES+=("$REPLY")
+  done
+}
+
+# Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
+free_bytes() { # <path>
+  local line
+  existing_parent "$1"
+  line=$(df_line -k "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +(-?[0-9]+)\ +([0-9]+|-)%?\ + ]] || return "$EX_MISSING"
+  REPLY=$((BASH_REMATCH[3] * 1024))
+}
+
+# Free inodes, into REPLY; empty where the file system does not count them (btrfs, some FUSE): 0 of 0 is not full.
+free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df failed
+  local line
+  existing_parent "$1"
+  line=$(df_line -i "$REPLY") || { REPLY= && return "$EX_MISSING"; }
+  REPLY=
+  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
+  ((BASH_REMATCH[1] > 0)) || return 0
+  REPLY=${BASH_REMATCH[3]}
+}
+
+# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
+is_mount_point() { # <path>
+  local line fields
+  while IFS= read -r line; do
+    read -ra fields <<<"$line"
+    # The kernel writes a blank as \040.
+    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 1
+}
+
+# Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
+prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+  REPLY=
+  case $2 in
+    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
+    none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
+    *) REPLY="the proof '$2' is not known" ;;
+  esac
+  [[ -z $REPLY ]] || return "$EX_COPY"
+}
+
+# The durable tier, proven before the first byte goes to it. Refuses 74.
+# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
+prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
+  [[ -n $DURABLE_DIR ]] || return 0
+  local REPLY tier=$DURABLE_TIER_PATH
+  expand_path tier
+  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
+    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
+      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
+  elif [[ ! -d $DURABLE_DIR ]]; then
+    # Not the profile's place: then nothing proves it but that a person made the folder.
+    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
+  fi
+}
+
+# lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
+# needs: exit log path file record proc hash room
+
+# One line for people and watchers; nothing decides by it, so a full disk here stops nothing.
+event() { # <event> <cell or -> <attempt or -> <text>
+  local REPLY
+  utc_now
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+}
+
+# The run's folders from the bound values and the environment: D, B, S. Makes nothing.
+run_places() {
+  check_name "$RUN" RUN
+  require_path DATA_DIR
+  [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
+  require_path SCRATCH
+  D=$DATA_DIR/$RUN
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with scratch
+  S=$SCRATCH/gpu-runbook/$RUN
+  CODE_DIR=${CODE_DIR:-$D/code}
+  expand_path CODE_DIR
+}
+
+# The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
+self_dir() {
+  local dir=${BASH_SOURCE[0]-}
+  [[ $dir == */* ]] || dir=./$dir
+  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+}
+
+# Digest of the folder that this script lies in, into REPLY: which scripts these are.
+box_digest() { # <folder box/>
+  local file text=''
+  for file in "$1"/*; do
+    [[ -f $file ]] || continue
+    hash_file "$file" || return "$EX_INTEGRITY"
+    text+="$REPLY  ${file##*/}"$'\n'
+  done
+  hash_text "$text"
+}
+
+# The commit of the code, into CODE_COMMIT (40 digits or none).
+code_commit() {
+  CODE_COMMIT=none
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
+  [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
+}
+
+# The text of this run's record with HOST and BOOT_ID of now, into RECORD.
+run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
+  local REPLY
+  record_open run/1
+  record_text run_id "$1"
+  record_text job "$JOB"
+  record_text profile "$PROFILE"
+  record_bool formal "$2" || return
+  record_text commit "$3"
+  record_text branch "$4"
+  record_text shard "$5"
+  this_host
+  record_text host "$REPLY"
+  this_boot_id
+  record_text boot_id "$REPLY"
+  record_text box_digest "$6"
+  record_close
+}
+
+new_run() { # <formal> <shard>: create the record, or find that another start was quicker
+  local REPLY id uuid digest branch=''
+  IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
+  utc_now
+  id=${REPLY//[-:]/}-${uuid:0:8}
+  box_digest "$SELF_DIR" || return
+  digest=$REPLY
+  [[ $CODE_COMMIT == none ]] || branch=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || branch=''
+  run_record "$id" "$1" "$CODE_COMMIT" "$branch" "$2" "$digest" || return
+  create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
+}
+
+# Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
+find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
+  local rc=0 text
+  read_record "$D/run.json" run/1 || rc=$?
+  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc == 1)) || return 0
+  [[ $B != "$D" && -e $B/run.json ]] || return 1
+  read_record "$B/run.json" run/1 ||
+    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  text=$(<"$B/run.json")
+  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_record "$D/run.json" run/1
+}
+
+# The durable copy: made where it is missing, refused where it is another run's.
+mirror_run() {
+  [[ $B != "$D" ]] || return 0
+  local id=$R_run_id text rc=0
+  text=$(<"$D/run.json")
+  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+  read_record "$B/run.json" run/1 "$id" || rc=$?
+  ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
+  read_record "$D/run.json" run/1
+}
+
+# Take the run over: write our host into both copies.
+adopt_run() { # <host that had it>
+  event adopt - - "from $1"
+  run_record "$R_run_id" "${R_formal-}" "${R_commit-}" "${R_branch-}" "${R_shard-}" "${R_box_digest-}" || return
+  replace_file "$D/run.json" "$RECORD" || return
+  [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
+  read_record "$D/run.json" run/1
+}
+
+# What an existing run insists on: its commit, its shard, its formality, its host.
+check_run() { # <formal wanted> <shard or empty> <adopt>
+  local REPLY anew="begin anew with RUN=$JOB.2"
+  [[ ${R_commit-} == "$CODE_COMMIT" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of commit ${R_commit-}, and the code at $CODE_DIR is at $CODE_COMMIT" "check out ${R_commit-} there, or $anew"
+  [[ -z $2 || ${R_shard-} == "$2" ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it is of shard ${R_shard-}, not $2" "give --shard ${R_shard-}, or a RUN of its own to each box"
+  [[ $1 != true || ${R_formal-} == true ]] ||
+    refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
+  this_host
+  if [[ ${R_host-} != "$REPLY" ]]; then
+    [[ $3 == true ]] ||
+      refuse "$EX_BUSY" "run $R_run_id" "box ${R_host-} has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
+    adopt_run "${R_host-}" || return
+  fi
+}
+
+# What a person set in place of the bound values, by this process's own environment: printed and logged.
+log_overrides() {
+  local pair name value
+  # Run_queue has said it for all its cells.
+  [[ -z ${OVERRIDES_SAID-} && -r /proc/$$/environ ]] || return 0
+  while IFS= read -r -d '' pair; do
+    name=${pair%%=*} value=${pair#*=}
+    case $name in
+      DATA_DIR | DURABLE_DIR | SCRATCH | HF_HOME | PROXY_HOOK | CRED_FILE | DETACH | PY) ;;
+      *) continue ;;
+    esac
+    # A proxy's address may carry a password.
+    [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
+    log "override: $name=$value"
+    event override - - "$name=$value"
+  done <"/proc/$$/environ"
+}
+
+# Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
+open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
+  local formal=$1 shard=$2 adopt=$3
+  self_dir
+  run_places
+  prove_durable
+  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  code_commit
+  [[ $formal != true || $CODE_COMMIT != none ]] ||
+    refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
+  if ! find_run; then
+    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
+    find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
+  fi
+  mirror_run
+  check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
+  # shellcheck disable=SC2034 # a script uses the ones that it needs
+  RUN_ID=$R_run_id RUN_COMMIT=${R_commit-} RUN_FORMAL=${R_formal-} RUN_SHARD=${R_shard-} RUN_HOST=${R_host-} RUN_BOX_DIGEST=${R_box_digest-}
+  log_overrides
+}
+
+# lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
+# needs: exit log path
+
+# Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
+read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
+  # Set once: to switch the locale for each line costs more than all the rest.
+  local LC_ALL=C file=$1 line n=0 name command
+  local -a lines
+  local -A seen=()
+  QUEUE_NAMES=()
+  QUEUE_COMMANDS=()
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  # The last line counts also without its newline.
+  mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
+  for line in ${lines[@]+"${lines[@]}"}; do
+    n=$((n + 1))
+    ((n > 1)) || line=${line#$'\xef\xbb\xbf'}
+    line=${line%$'\r'}
+    case $line in
+      '#'*) continue ;;
+      *[![:space:]]*) ;;
+      *) continue ;;
+    esac
+    name=${line%%$'\t'*}
+    command=${line#*$'\t'}
+    # By patterns, not by a regular expression: bash would compile it anew for each line.
+    if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
+      -n ${seen[${name,,}]-} ]]; then
+      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+    fi
+    seen[${name,,}]=$n
+    QUEUE_NAMES+=("$name")
+    QUEUE_COMMANDS+=("$command")
+  done
+  ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+}
+
+# What is wrong with one line.
+refuse_line() { # <where> <line> <name> <command> <line that has the name too, or empty>
+  [[ $2 == *$'\t'* ]] || refuse "$EX_CONFIG" "$1" "no tab between name and command" "write name<TAB>command"
+  [[ ${4//$'\t'/} != *[[:cntrl:]]* ]] || refuse "$EX_CONFIG" "$1" "a control character in the command" "take it out"
+  [[ $4 == *[![:space:]]* ]] || refuse "$EX_CONFIG" "$1" "cell '${3//[[:cntrl:]]/?}' has no command" "write name<TAB>command"
+  check_name "$3" "$1: cell"
+  refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
+}
+
+# The place of a cell in QUEUE_NAMES, into REPLY.
+queue_index() { # <cell>    returns: 1 where it is not there
+  for ((REPLY = 0; REPLY < ${#QUEUE_NAMES[@]}; REPLY++)); do
+    [[ ${QUEUE_NAMES[REPLY]} != "$1" ]] || return 0
+  done
+  REPLY=''
+  return 1
+}
+
+# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
+# needs: exit log file proc
+# reads: D
+
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+last_claim() { # <cell>
+  local path n boot='' ticks='' REPLY
+  CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
+  for path in "$D/claims/$1"/[0-9]*; do
+    n=${path##*/}
+    [[ $n =~ ^[0-9]+$ ]] || continue
+    ((10#$n <= CLAIM_N)) || CLAIM_N=$((10#$n))
+  done
+  ((CLAIM_N > 0)) || return 0
+  printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
+  CLAIM_STATE=dead
+  this_host
+  if [[ -z $ticks ]]; then
+    # Somebody is writing it right now, or died at it: a minute tells.
+    [[ -z $(find "$path" -mmin -1 2>/dev/null) ]] || CLAIM_STATE=live
+  elif [[ $CLAIM_HOST != "$REPLY" ]]; then
+    [[ -e $D/claims/.gone/${CLAIM_HOST//\//_} ]] || CLAIM_STATE=foreign
+  else
+    this_boot_id
+    if [[ $boot == "$REPLY" ]] && same_process "$CLAIM_PID" "$ticks"; then CLAIM_STATE=live; fi
+  fi
+}
+
+# A person says that HOST is gone: its claims are dead from now on, also for calls without --adopt.
+bury_host() { # <host>
+  mkdir -p -- "$D/claims/.gone" && : >"$D/claims/.gone/${1//\//_}" || return "$EX_COPY"
+  event adopt - - "claims of $1 are dead"
+}
+
+# Take the next attempt after CLAIM_N. Sets ATTEMPT and MY_TICKS.
+take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be written
+  local REPLY dir=$D/claims/$1 file line back=''
+  [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || return "$EX_NOROOM"
+  ATTEMPT=$((CLAIM_N + 1))
+  printf -v file '%s/%03d' "$dir" "$ATTEMPT"
+  start_ticks $$ || return "$EX_MISSING"
+  MY_TICKS=$REPLY
+  this_host
+  line=$REPLY
+  this_boot_id
+  line+=" $REPLY $$ $MY_TICKS"
+  set -C
+  { printf '%s\n' "$line" >"$file"; } 2>/dev/null || :
+  set +C
+  { IFS= read -r back <"$file"; } 2>/dev/null || :
+  if [[ $back != "$line" ]]; then
+    # Not there: no room or no right. There and empty: somebody is just writing it, or our own write found no room.
+    [[ -s $file ]] || { [[ -e $file ]] && can_write "$dir"; } || return "$EX_NOROOM"
+    return "$EX_BUSY"
+  fi
+  flush "$file" "$dir" || return "$EX_NOROOM"
+}
+
+# Can a line be written there at all?
+can_write() { # <folder>
+  local rc=0
+  { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
+  rm -f -- "$1/.probe.$$"
+  return "$rc"
+}
+
+# lib/bundle.bash: a cell's results on their way into the bundle: listed, copied, read back, committed.
+# needs: exit log path file record hash hashes room run
+# reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF REQUIRED
+#
+# Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
+# on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
+# and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+
+# Is this the name of a file that some transfer or writer left half done?
+is_leftover() { # <path below the cell>
+  local base=${1##*/} tail
+  case $1 in
+    .~tmp~/* | */.~tmp~/* | .rsync-partial/* | */.rsync-partial/* | .partial/* | */.partial/*) return 0 ;;
+  esac
+  case $base in
+    *.tmp | *.temp | *.part | *.partial | *.crdownload | .nfs* | .fuse_hidden* | *.sw[op]) return 0 ;;
+    .?*.??????)
+      # rsync's temporary name: six random characters, of which one at least is no small letter.
+      tail=${base##*.}
+      [[ $tail =~ ^[A-Za-z0-9]{6}$ && $tail =~ [A-Z0-9] ]] && return 0
+      ;;
+  esac
+  return 1
+}
+
+# Files below a required folder, links followed, into LIST_PATHS; what is not a result is named and left out.
+list_folder() { # <cell folder> <item>
+  local dir=$1 item=$2 path ended=0 found=0
+  while IFS= read -r -d '' path; do
+    path=${path#"$dir"/}
+    path=${path#./}
+    if [[ $path == '== end' ]]; then
+      ended=1
+    elif [[ -L $dir/$path && ! -e $dir/$path ]]; then
+      log "$dir/$path is a link that leads nowhere"
+      return "$EX_COPY"
+    elif is_leftover "$path"; then
+      log "left out: $path (its name says that it is unfinished)"
+    elif [[ ! -f $dir/$path ]]; then
+      # Never opened: reading a fifo would wait for ever.
+      log "left out: $path (a socket, fifo or device)"
+    else
+      LIST_PATHS+=("$path")
+      found=1
+    fi
+  done < <(find -L "$dir/$item" ! -type d -print0 2>/dev/null && printf '== end\0')
+  ((ended)) || { log "$dir/$item cannot be read whole: a folder without rights, or a link that leads into itself" && return "$EX_COPY"; }
+  ((found)) || { log "$dir/$item holds no file" && return "$EX_COPY"; }
+}
+
+# All result files of a cell, as paths below its folder, in C order without repeats: LIST_PATHS.
+list_paths() { # <cell folder>    returns: 0, 65 a name that no list can hold, 74 not there or not readable
+  local dir=$1 item path text
+  LIST_PATHS=()
+  for item in ${REQUIRED[@]+"${REQUIRED[@]}"}; do
+    item=${item%/}
+    if [[ -L $dir/$item && ! -e $dir/$item ]]; then
+      log "$dir/$item is a link that leads nowhere"
+      return "$EX_COPY"
+    elif [[ -f $dir/$item ]]; then
+      LIST_PATHS+=("$item")
+    elif [[ -d $dir/$item ]]; then
+      list_folder "$dir" "$item" || return
+    elif [[ -e $dir/$item ]]; then
+      log "$dir/$item is a socket, fifo or device, not a result"
+      return "$EX_COPY"
+    else
+      log "$dir/$item is not there"
+      return "$EX_COPY"
+    fi
+  done
+  for path in ${LIST_PATHS[@]+"${LIST_PATHS[@]}"}; do
+    [[ $path != *[[:cntrl:]\"\\]* ]] && continue
+    log "$dir/${path//[[:cntrl:]]/?} has a quote, a backslash or a control character in its name: rename it"
+    return "$EX_INTEGRITY"
+  done
+  ((${#LIST_PATHS[@]} > 0)) || { log "$dir has no result file" && return "$EX_COPY"; }
+  ((${#LIST_PATHS[@]} > 1)) || return 0
+  text=$(printf '%s\n' "${LIST_PATHS[@]}" | LC_ALL=C sort -u) || return "$EX_COPY"
+  LIST_PATHS=()
+  while IFS= read -r path; do LIST_PATHS+=("$path"); done <<<"$text"
+}
+
+# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_DIGEST LIST_PATHS
+# LIST_SUMS LIST_SIZES LIST_BYTES.
+list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still being written)
+  local REPLY cell=$1 dir=$D/cells/$1 path line i
+  local -a full=()
+  local -A before=()
+  list_paths "$dir" || return
+  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT=''
+  for path in "${LIST_PATHS[@]}"; do full+=("$dir/$path"); done
+  stat_many "${full[@]}"
+  for path in "${full[@]}"; do before[$path]=${STAT_OF[$path]-}; done
+  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  stat_many "${full[@]}"
+  for ((i = 0; i < ${#full[@]}; i++)); do
+    path=${full[i]}
+    line=${STAT_OF[$path]-}
+    [[ -n $line && $line == "${before[$path]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
+    LIST_SUMS+=("${SUM_OF[$path]}")
+    LIST_SIZES+=("${line%%|*}")
+    LIST_BYTES=$((LIST_BYTES + ${line%%|*}))
+    LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
+  done
+  hash_text "$LIST_TEXT" || return "$EX_COPY"
+  LIST_DIGEST=$REPLY
+  replace_file "$D/state/$cell.sha256" "$LIST_TEXT" soon
+}
+
+# Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
+check_bundled() { # <cell>    returns: 0 yes, 1 no record, 2 a record or list that does not hold; leaves R_*
+  local REPLY rc=0
+  read_record "$B/records/$1.json" cell/1 "$RUN_ID" || rc=$?
+  ((rc == 0)) || return "$rc"
+  [[ ${R_cell-} == "$1" && ${R_state-} == "done" && -n ${R_files_sha256-} ]] || return 2
+  hash_file "$B/records/$1.sha256" || return 2
+  [[ $REPLY == "$R_files_sha256" ]] || return 2
+}
+
+# The record in R_* once more, with STATE, WHY and the digest list, into RECORD.
+cell_record() { # <state> <why> <files digest>
+  record_open cell/1
+  record_text run_id "$RUN_ID"
+  record_text cell "$R_cell"
+  record_text state "$1"
+  record_text class ''
+  record_text why "$2"
+  record_int attempt "${R_attempt-}" || return
+  record_int exit "${R_exit-}" || return
+  record_raw signal "${R_signal:-null}"
+  record_text started "${R_started-}"
+  record_text ended "${R_ended-}"
+  record_int peak_memory_bytes "${R_peak_memory_bytes-}" || return
+  record_text gpu "${R_gpu-}"
+  record_text command_sha256 "${R_command_sha256-}"
+  record_text files_sha256 "$3"
+  record_text tracker_url "${R_tracker_url-}"
+  record_close
+}
+
+# Remove what an earlier sync of this cell, killed half-way, left in the bundle: our own names and nothing else.
+drop_own_leftovers() { # <target folder>
+  local path pid
+  [[ -d $1 ]] || return 0
+  while IFS= read -r -d '' path; do
+    pid=${path##*/.gr-}
+    pid=${pid%%-*}
+    [[ $pid =~ ^[0-9]+$ && ! -d /proc/$pid ]] || continue
+    rm -f -- "$path" || return "$EX_COPY"
+  done < <(find "$1" -type f -name '.gr-*-*.tmp' -print0 2>/dev/null)
+}
+
+# Which files of the list are not in TARGET as they should be: indices into TODO, their bytes into TODO_BYTES.
+sync_todo() { # <target folder>
+  local i path
+  local -a same=()
+  TODO=() TODO_BYTES=0
+  for path in "${LIST_PATHS[@]}"; do
+    path=$1/$path
+    [[ ! -f $path || -L $path ]] || same+=("$path")
+  done
+  stat_many ${same[@]+"${same[@]}"}
+  hash_many ${same[@]+"${same[@]}"} || :
+  for ((i = 0; i < ${#LIST_PATHS[@]}; i++)); do
+    path=$1/${LIST_PATHS[i]}
+    [[ ${SUM_OF[$path]-} != "${LIST_SUMS[i]}" ]] || continue
+    TODO+=("$i")
+    TODO_BYTES=$((TODO_BYTES + LIST_SIZES[i]))
+  done
+}
+
+# Room for the whole copy, before its first byte: the old files stay until the new ones are proven.
+sync_room() { # <target folder>    returns: 0 or 73
+  look_room "$1"
+  if [[ -n ${ROOM_BYTES[0]} ]] && ((TODO_BYTES + 65536 > ROOM_BYTES[0])); then
+    log "no room for the copy: it needs $TODO_BYTES bytes, $1 has ${ROOM_BYTES[0]}"
+    return "$EX_NOROOM"
+  fi
+  if [[ -n ${ROOM_INODES[0]} ]] && ((${#TODO[@]} + 6 > ROOM_INODES[0])); then
+    log "no room for the copy: it needs ${#TODO[@]} files, $1 has inodes for ${ROOM_INODES[0]}"
+    return "$EX_NOROOM"
+  fi
+}
+
+# One file under a temporary name in its own target folder. Says 73 where the disk is full.
+copy_one() { # <source> <folder> <temporary path>
+  local said
+  [[ -d $2 ]] || mkdir -p -- "$2" || return "$EX_COPY"
+  [[ ! -L $2 ]] || { log "$2 is a link, not a folder of the bundle" && return "$EX_COPY"; }
+  said=$(cp -L -- "$1" "$3" 2>&1) && return 0
+  log "copying $1 failed: ${said//[[:cntrl:]]/ }"
+  case $said in
+    *'No space left'* | *'quota exceeded'*) return "$EX_NOROOM" ;;
+  esac
+  return "$EX_COPY"
+}
+
+# Copy what TODO names, flush, read back, and only then rename. The last good copy stays until the new one is proven.
+sync_files() { # <source folder> <target folder>
+  local source=$1 target=$2 i to tmp rc=0
+  local -a tmps=()
+  for i in "${TODO[@]}"; do
+    to=$target/${LIST_PATHS[i]}
+    tmp=${to%/*}/.gr-$$-$i.tmp
+    tmps+=("$tmp")
+    copy_one "$source/${LIST_PATHS[i]}" "${to%/*}" "$tmp" || { rc=$? && break; }
+  done
+  if ((rc == 0)); then
+    flush "${tmps[@]}"
+    forget_cached "${tmps[@]}"
+    stat_many "${tmps[@]}"
+    hash_many "${tmps[@]}" || rc=$EX_COPY
+  fi
+  for i in "${TODO[@]}"; do
+    ((rc == 0)) || break
+    to=$target/${LIST_PATHS[i]}
+    tmp=${to%/*}/.gr-$$-$i.tmp
+    if [[ ${SUM_OF[$tmp]-} != "${LIST_SUMS[i]}" ]]; then
+      log "the copy of ${LIST_PATHS[i]} on $target reads back as ${SUM_OF[$tmp]-nothing}, its source was ${LIST_SUMS[i]}"
+      rc=$EX_COPY
+    fi
+  done
+  for i in "${TODO[@]}"; do
+    ((rc == 0)) || break
+    to=$target/${LIST_PATHS[i]}
+    [[ ! -d $to ]] || { log "$to is a folder where a file is to be" && rc=$EX_COPY && break; }
+    mv -f -- "${to%/*}/.gr-$$-$i.tmp" "$to" || rc=$EX_COPY
+  done
+  ((rc == 0)) || rm -f -- "${tmps[@]}"
+  ((${#tmps[@]} == 0)) || flush "$target"
+  return "$rc"
+}
+
+# A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
+sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
+  local REPLY cell=$1 target=$B/final_ckpts/$1 rc=0
+  # The tier is proven before any byte; the refusal is this function's status, not the end of the script.
+  (prove_durable) || return
+  read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || { log "cell $cell has no whole record of this run" && return "$EX_INTEGRITY"; }
+  [[ ${R_state-} == unsynced || ${R_state-} == "done" ]] || { log "cell $cell is ${R_state-}: nothing to sync" && return "$EX_INTEGRITY"; }
+  list_cell "$cell" || return
+  check_bundled "$cell" || rc=$?
+  if ((rc == 0)) && [[ $R_files_sha256 != "$LIST_DIGEST" ]]; then
+    log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
+    return "$EX_INTEGRITY"
+  fi
+  [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
+  drop_own_leftovers "$target" || return
+  mkdir -p -- "$target" "$B/records" 2>/dev/null || { log "$target cannot be made" && return "$EX_COPY"; }
+  sync_todo "$target"
+  sync_room "$target" || return
+  if ((${#TODO[@]} > 0)); then sync_files "$D/cells/$cell" "$target" || return; fi
+  commit_cell "$cell"
+}
+
+# The list and the record into B, and read back; then our own record.
+commit_cell() { # <cell>
+  local cell=$1 text
+  read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
+  replace_file "$B/records/$cell.sha256" "$LIST_TEXT" || return
+  cell_record 'done' '' "$LIST_DIGEST" || return
+  text=$RECORD
+  replace_file "$B/records/$cell.json" "$text" || return
+  check_bundled "$cell" || { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
+  replace_file "$D/state/$cell.json" "$text" || return
+  say_bundled "$cell"
+}
+
+# The words for a committed cell. Without a durable tier it is exported, and nothing more is said.
+say_bundled() { # <cell>
+  if [[ -n $DURABLE_DIR ]]; then
+    claim synced "cell $1" "$B/records/$1.json"
+  else
+    claim 'exported, on this box only' "cell $1" "$B/records/$1.json"
+  fi
+}
+
+# lib/manifest.bash: the bundle as a whole: every file of every record looked at, SHA256SUMS, PULL_MANIFEST.json.
+# needs: exit log file record hash hashes bundle
+# reads: D B RUN_ID RUN_COMMIT; works on CELL_NAMES, CELL_STATE[cell], CELL_WHY[cell] and the parallel FILE_SUMS FILE_PATHS
+
+# A cell as it is to be listed. Its why becomes fit for a record.
+set_cell() { # <cell> <state> <why>
+  local REPLY
+  record_fit "$3"
+  CELL_STATE[$1]=$2
+  CELL_WHY[$1]=$REPLY
+}
+
+# What the manifest that stands there says of cells and files, into OLD_CELLS and OLD_FILES ("bytes sha256 path").
+# A cell that was once listed is never forgotten, also where its record is gone.
+read_old_manifest() {
+  local line item='^ {4}\{"(cell|bytes)": (.*)\},?$'
+  OLD_CELLS=() OLD_FILES=()
+  read_record "$B/PULL_MANIFEST.json" pull_manifest/1 "$RUN_ID" || return 0
+  while IFS= read -r line; do
+    [[ $line =~ $item ]] || continue
+    line=${BASH_REMATCH[2]}
+    if [[ ${BASH_REMATCH[1]} == cell && $line =~ ^\"([^\"]+)\",\ \"state\":\ \"([a-z]+)\" ]]; then
+      OLD_CELLS+=("${BASH_REMATCH[1]}")
+    elif [[ $line =~ ^([0-9]+),\ \"sha256\":\ \"([0-9a-f]{64})\",\ \"path\":\ \"([^\"]+)\"$ ]]; then
+      OLD_FILES+=("${BASH_REMATCH[1]} ${BASH_REMATCH[2]} ${BASH_REMATCH[3]}")
+    fi
+  done <"$B/PULL_MANIFEST.json"
+}
+
+# One record's digest list into FILE_SUMS and FILE_PATHS.
+take_list() { # <cell>    returns: 1 where a line is not one that we write
+  local line
+  while IFS= read -r line; do
+    [[ $line =~ ^([0-9a-f]{64})\ \ ([^/].*)$ && /$line/ != *'/../'* && ! ${line:66} =~ ^\.\.(/|$) ]] || return 1
+    FILE_SUMS+=("${line:0:64}")
+    FILE_PATHS+=("final_ckpts/$1/${line:66}")
+  done <"$B/records/$1.sha256"
+}
+
+# The lists of all records that hold, in C order of the cells; and what an earlier manifest has of cells without one.
+take_lists() {
+  local cell sorted old path
+  FILE_SUMS=() FILE_PATHS=() FILE_BYTES=()
+  sorted=$(printf '%s\n' "${CELL_NAMES[@]}" | LC_ALL=C sort) || return "$EX_COPY"
+  while IFS= read -r cell; do
+    if [[ -e $B/records/$cell.json && -s $B/records/$cell.sha256 ]]; then
+      take_list "$cell" || { log "$B/records/$cell.sha256 is not a digest list" && return "$EX_INTEGRITY"; }
+    else
+      for old in ${OLD_FILES[@]+"${OLD_FILES[@]}"}; do
+        path=${old#* * }
+        [[ $path == "final_ckpts/$cell/"* ]] || continue
+        FILE_SUMS+=("${old:$((${#old} - ${#path} - 65)):64}")
+        FILE_PATHS+=("$path")
+      done
+    fi
+  done <<<"$sorted"
+}
+
+# Digests that were taken before and still hold, by size, inode and both times, into CACHE["path|stat"].
+read_cache() { # <file>
+  local line
+  declare -gA CACHE
+  CACHE=()
+  [[ -f $1 ]] || return 0
+  while IFS= read -r line; do
+    if [[ $line =~ ^[0-9a-f]{64}\  ]]; then CACHE[${line:65}]=${line:0:64}; fi
+  done <"$1"
+}
+
+# Look at every file of FILE_PATHS: what is unchanged since its last digest is not read again, unless REHASH is true.
+# Sets FILE_BYTES, and BAD[path] for each that is not what its record says.
+verify_files() { # <cache file> <rehash: true or false>
+  local i path key stat text=''
+  local -a full=() miss=()
+  local -A held=()
+  declare -gA BAD
+  BAD=() FILE_BYTES=()
+  if [[ $2 == true ]]; then rm -f -- "$1"; fi
+  read_cache "$1"
+  for path in ${FILE_PATHS[@]+"${FILE_PATHS[@]}"}; do full+=("$B/$path"); done
+  stat_many ${full[@]+"${full[@]}"}
+  for path in ${full[@]+"${full[@]}"}; do
+    key="$path|${STAT_OF[$path]-}"
+    if [[ -z ${STAT_OF[$path]-} || ! -f $path || -L $path ]]; then
+      BAD[$path]="it is not there"
+    elif [[ -n ${CACHE[$key]-} ]]; then
+      held[$path]=${CACHE[$key]}
+    else
+      miss+=("$path")
+    fi
+  done
+  if [[ $2 == true ]]; then forget_cached ${miss[@]+"${miss[@]}"}; fi
+  hash_many ${miss[@]+"${miss[@]}"} || :
+  for ((i = 0; i < ${#full[@]}; i++)); do
+    path=${full[i]}
+    key=${held[$path]-${SUM_OF[$path]-}}
+    stat=${STAT_OF[$path]-}
+    FILE_BYTES+=("${stat%%|*}")
+    [[ -n ${BAD[$path]-} || $key == "${FILE_SUMS[i]}" ]] || BAD[$path]="its digest is ${key:-not to be had}"
+    if [[ -z ${BAD[$path]-} ]]; then text+="$key $path|$stat"$'\n'; fi
+  done
+  replace_file "$1" "$text" || :
+}
+
+# Bytes that an earlier manifest gave for a file that is not there now.
+old_bytes() { # <path>    into REPLY
+  local old
+  for old in ${OLD_FILES[@]+"${OLD_FILES[@]}"}; do
+    if [[ ${old#* * } == "$1" ]]; then REPLY=${old%% *} && return 0; fi
+  done
+  REPLY=0
+}
+
+write_sums() {
+  local i text=''
+  for ((i = 0; i < ${#FILE_PATHS[@]}; i++)); do text+="${FILE_SUMS[i]}  ${FILE_PATHS[i]}"$'\n'; done
+  replace_file "$B/SHA256SUMS" "$text"
+}
+
+# A list in a record's shape: the members are whole lines.
+record_list() { # <name> <lines with their commas>
+  RECORD+=,$'\n''  "'$1'": ['$'\n'"$2"'  ]'
+}
+
+# The manifest, its own digest last, written and read back.
+write_manifest() { # <cells expected> <cells done>
+  local REPLY i cell cells='' files='' bytes=0 comma body
+  record_open pull_manifest/1
+  record_text run_id "$RUN_ID"
+  record_text commit "$RUN_COMMIT"
+  record_int cells_expected "$1" || return
+  record_int cells_done "$2" || return
+  comma=''
+  for cell in "${CELL_NAMES[@]}"; do
+    cells+="$comma    {\"cell\": \"$cell\", \"state\": \"${CELL_STATE[$cell]}\", \"why\": \"${CELL_WHY[$cell]}\"}"
+    comma=,$'\n'
+  done
+  comma=''
+  for ((i = 0; i < ${#FILE_PATHS[@]}; i++)); do
+    REPLY=${FILE_BYTES[i]}
+    [[ -n $REPLY ]] || old_bytes "${FILE_PATHS[i]}"
+    files+="$comma    {\"bytes\": $REPLY, \"sha256\": \"${FILE_SUMS[i]}\", \"path\": \"${FILE_PATHS[i]}\"}"
+    comma=,$'\n'
+    bytes=$((bytes + REPLY))
+  done
+  record_int files_total "${#FILE_PATHS[@]}" || return
+  record_int bytes_total "$bytes" || return
+  record_list cells "$cells"$'\n'
+  record_list files "${files:+$files$'\n'}"
+  body=$RECORD,$'\n'
+  hash_text "$body" || return "$EX_COPY"
+  RECORD=$body'  "self_sha256": "'$REPLY'"'
+  record_close
+  replace_file "$B/PULL_MANIFEST.json" "$RECORD" || return
+  hash_text "$RECORD" || return "$EX_COPY"
+  body=$REPLY
+  hash_file "$B/PULL_MANIFEST.json" && [[ $REPLY == "$body" ]] || { log "$B/PULL_MANIFEST.json does not read back" && return "$EX_COPY"; }
+  MANIFEST_DIGEST=$body
+}
+
+usage() {
+  cat <<'USAGE'
+usage: aggregate_to_fs.sh [--rehash] [--except CELL=WHY]...
+
+Makes the bundle on the durable tier whole and says what is in it. For each cell of the run's queue: one that is done is
+looked at again, one that finished but was not copied is copied now (the run itself is not repeated). Then SHA256SUMS and,
+last, PULL_MANIFEST.json are written anew from the records there; both are read back. Nothing is ever deleted.
+
+--rehash           read every file again; without it a file whose size, inode and times are unchanged is believed
+--except CELL=WHY  this cell need not be done; the reason goes into the manifest
+
+exit codes: 0 every cell is done or excepted, and every file is what its record says; 1 some cell is not (the manifest
+names it and holds the finished ones); 64 usage, 65 a file or record of the bundle does not match, 69 no run here,
+74 the durable tier is not there or a copy failed, 75 another box has this run, 78 configuration
+USAGE
+}
+
+parse_words() { # <words...>    sets REHASH EXCEPT_CELLS
+  REHASH=false EXCEPT_CELLS=()
+  while (($# > 0)); do
+    case $1 in
+      -h | --help) usage && exit 0 ;;
+      --rehash) REHASH=true ;;
+      --except)
+        shift
+        [[ ${1-} == ?*=*[![:space:]]* ]] || bad_usage "--except wants CELL=WHY"
+        # A cell's name may hold '=': the longest name of the queue that fits is taken later.
+        EXCEPT_CELLS+=("$1")
+        ;;
+      *) bad_usage "'$1' is not known" ;;
+    esac
+    shift
+  done
+}
+bad_usage() { # <why>
+  printf '%s: %s\n' "$PROG" "$1" >&2
+  usage >&2
+  exit "$EX_USAGE"
+}
+
+# The run that lies here. Aggregating begins none: without a run there is nothing to bundle.
+find_this_run() {
+  local REPLY
+  [[ -d $D || -d $B ]] || refuse "$EX_MISSING" "run $RUN" "there is no $D" "start the run first, or set RUN and DATA_DIR to it"
+  mkdir -p -- "$D/state" || refuse "$EX_NOROOM" "$D/state" "the folder cannot be made" "look at the data tier: room, rights"
+  find_run || refuse "$EX_MISSING" "run $RUN" "$D/run.json is not there" "start the run first, or set RUN and DATA_DIR to it"
+  mirror_run
+  RUN_ID=$R_run_id RUN_COMMIT=$R_commit
+  this_host
+  [[ $R_host == "$REPLY" ]] ||
+    refuse "$EX_BUSY" "run $RUN_ID" "box $R_host has it, and this is $REPLY" "if that box is gone, take it over first: run_queue.sh --adopt"
+}
+
+# Every cell that is to be in the manifest: the roster, then records and earlier manifest, so that nothing is shortened.
+gather_cells() {
+  local cell file
+  declare -gA CELL_STATE CELL_WHY
+  read_queue "$D/queue.tsv"
+  CELL_NAMES=("${QUEUE_NAMES[@]}")
+  read_old_manifest
+  for cell in "${CELL_NAMES[@]}"; do set_cell "$cell" pending ''; done
+  for file in "$B"/records/*.json; do
+    cell=${file##*/}
+    add_cell "${cell%.json}" 'has a record here, and is not in the queue'
+  done
+  for cell in ${OLD_CELLS[@]+"${OLD_CELLS[@]}"}; do
+    add_cell "$cell" 'an earlier manifest has it; it is not in the queue and has no record'
+  done
+}
+add_cell() { # <cell> <why>
+  [[ $1 =~ ^[A-Za-z0-9][A-Za-z0-9._=,+@-]{0,127}$ && -z ${CELL_STATE[$1]-} ]] || return 0
+  CELL_NAMES+=("$1")
+  set_cell "$1" unknown "$2"
+}
+
+# Is some run_one at this cell right now, here or on another box? Then its copy is its own affair.
+cell_is_live() { # <cell>
+  last_claim "$1"
+  [[ $CLAIM_STATE == live || $CLAIM_STATE == foreign ]]
+}
+
+# State of a cell from the records, and the missing sync done where there is one.
+settle_cell() { # <cell>
+  local cell=$1 rc=0 said=0
+  check_bundled "$cell" || rc=$?
+  ((rc != 0)) || { set_cell "$cell" 'done' '' && return 0; }
+  read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || said=$?
+  case $said:${R_state-} in
+    1:*)
+      if ((rc != 1)); then
+        set_cell "$cell" unknown "its record in $B/records does not hold"
+      elif [[ -d $D/claims/$cell ]]; then
+        set_cell "$cell" unknown 'it was begun, and has no record'
+      fi
+      return 0
+      ;;
+    2:*) set_cell "$cell" unknown "its record in $D/state is not whole" && return 0 ;;
+    0:unsynced | 0:done) ;;
+    0:running)
+      if cell_is_live "$cell"; then set_cell "$cell" running ''; else set_cell "$cell" unknown 'it was running, and its process is gone'; fi
+      return 0
+      ;;
+    *) set_cell "$cell" "$R_state" "${R_why-}" && return 0 ;;
+  esac
+  if cell_is_live "$cell"; then
+    set_cell "$cell" unsynced 'its runner is copying it now'
+    return 0
+  fi
+  sync_again "$cell"
+}
+sync_again() { # <cell>
+  local rc=0
+  log "cell $1 is not in the bundle: copying it"
+  sync_cell "$1" >&2 || rc=$?
+  if ((rc == 0)); then
+    set_cell "$1" 'done' ''
+    event 'done' "$1" - 'copied by aggregate'
+  else
+    set_cell "$1" unsynced "the copy failed with $rc"
+  fi
+}
+
+# A file that is not as its record says is copied again from the source, if that still is what was recorded.
+mend_cells() {
+  local path cell
+  local -A tried=()
+  for path in "${!BAD[@]}"; do
+    log "on the durable tier $path is not what its record says: ${BAD[$path]}"
+    cell=${path#"$B/final_ckpts/"}
+    cell=${cell%%/*}
+    [[ -z ${tried[$cell]-} && ${CELL_STATE[$cell]} == 'done' ]] || continue
+    tried[$cell]=1
+    if [[ -d $D/cells/$cell ]] && ! cell_is_live "$cell" && sync_cell "$cell" >&2; then
+      log "cell $cell: mended from $D/cells/$cell"
+    else
+      set_cell "$cell" unknown "a file in the bundle is not what its record says: ${path##*/}"
+    fi
+  done
+}
+
+apply_exceptions() {
+  local word cell best
+  for word in ${EXCEPT_CELLS[@]+"${EXCEPT_CELLS[@]}"}; do
+    best=''
+    for cell in "${CELL_NAMES[@]}"; do
+      if [[ $word == "$cell="* ]] && ((${#cell} > ${#best})); then best=$cell; fi
+    done
+    [[ -n $best ]] || refuse "$EX_CONFIG" "--except ${word//[[:cntrl:]]/?}" "no cell of the queue has that name" "look at $D/queue.tsv"
+    if [[ ${CELL_STATE[$best]} == 'done' ]]; then
+      log "cell $best is done: the exception is not needed"
+    else
+      set_cell "$best" excepted "${word#"$best="}"
+      event override "$best" - "excepted: ${word#"$best="}"
+    fi
+  done
+}
+
+# Count, name what is missing, and only with nothing missing say that it is whole.
+report() { # <expected> <done> <excepted>    returns: 0, 1 or 65
+  local cell n=0
+  if ((${#BAD[@]} > 0)); then
+    log "${#BAD[@]} files of the bundle are not what their records say; $B/PULL_MANIFEST.json still lists them"
+    return "$EX_INTEGRITY"
+  fi
+  if (($2 + $3 < $1)); then
+    log "$2 of $1 cells are done, $3 excepted; the others:"
+    for cell in "${CELL_NAMES[@]}"; do
+      [[ ${CELL_STATE[$cell]} != 'done' && ${CELL_STATE[$cell]} != excepted ]] || continue
+      ((n++ < 20)) || { log "... and more; see $B/PULL_MANIFEST.json" && break; }
+      log "  $cell: ${CELL_STATE[$cell]} ${CELL_WHY[$cell]}"
+    done
+    return "$EX_FAIL"
+  fi
+  if (($2 == 0)); then
+    log "no cell is done, so there is nothing to bundle"
+    return "$EX_COPY"
+  fi
+  claim "$2 of $1 cells done, $3 excepted, ${#FILE_PATHS[@]} files checked${ON_THIS_BOX}, digest ${MANIFEST_DIGEST:0:12}" "bundle of run $RUN" "$B/PULL_MANIFEST.json"
+}
+
+main() {
+  local cell done=0 excepted=0
+  parse_words "$@"
+  ON_THIS_BOX=''
+  self_dir
+  run_places
+  [[ -n $DURABLE_DIR ]] || ON_THIS_BOX=', exported, on this box only'
+  prove_durable
+  find_this_run
+  gather_cells
+  for cell in "${CELL_NAMES[@]}"; do settle_cell "$cell"; done
+  take_lists || refuse "$?" "the bundle" "a digest list cannot be read" "look at $B/records; a good copy may lie in $D/state"
+  verify_files "$D/state/.aggregate" "$REHASH"
+  if ((${#BAD[@]} > 0)); then
+    mend_cells
+    verify_files "$D/state/.aggregate" false
+  fi
+  apply_exceptions
+  for cell in "${CELL_NAMES[@]}"; do
+    case ${CELL_STATE[$cell]} in
+      'done') done=$((done + 1)) ;;
+      excepted) excepted=$((excepted + 1)) ;;
+    esac
+  done
+  write_sums || refuse "$EX_COPY" "$B/SHA256SUMS" "it cannot be written" "look at the durable tier: room, rights"
+  write_manifest "${#CELL_NAMES[@]}" "$done" || refuse "$EX_COPY" "$B/PULL_MANIFEST.json" "it cannot be written" "look at the durable tier: room, rights"
+  report "${#CELL_NAMES[@]}" "$done" "$excepted"
+}
+
+if ! (return 0 2>/dev/null); then
+  main "$@"
+  exit
+fi
