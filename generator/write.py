@@ -1,8 +1,9 @@
 """The only place that writes: all or nothing, only what differs, nothing that a person has edited.
 
-A file is replaced by rename, so a script that runs keeps its old text. `SOURCES.json` lists every file with its digest;
-before the first rename the next list is put down as `.SOURCES.next.json`, so that a run that was killed half-way is
-recognised and simply finished by the next one.
+A file is replaced by rename, so a script that runs keeps its old text. All files lie written and flushed beside their
+places before the first is renamed, so a full disk changes nothing. `SOURCES.json` lists every file with its digest; the
+next list is put down before all else as `.SOURCES.next.json`, so that a run that was killed half-way is recognised and
+simply finished by the next one.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def write(target: Path, b: Bindings, files: dict[str, Output], force: bool = Fal
 
 
 def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: bool) -> Written:
-    _sweep(target)
+    _sweep(target, [NEXT])
     known = _recorded(target / "SOURCES.json")
     half = _recorded(target / NEXT)
     if not force and not known and not half and any(target.iterdir()):
@@ -95,6 +96,8 @@ def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: 
             f"{target}: the folder is not empty and was not made by this compiler; nothing was written; name another, or use --force"
         )
     stale = sorted((set(known) | set(half)) - set(files))
+    _no_way_out(target, [*files, *stale])
+    _sweep(target, [*files, *stale, "SOURCES.json"])
     foreign = _foreign(target, files, stale, known, half)
     if foreign and not force:
         raise Refused(
@@ -103,21 +106,42 @@ def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: 
         )
     changed = [path for path in files if not _same(target / path, files[path])]
     gone = [path for path in stale if os.path.lexists(target / path)]
-    done = Written(changed, gone, len(files) - len(changed), foreign)
-    for path in [*changed, *gone]:
+    for path in [*changed, *gone, "SOURCES.json"]:
         if (target / path).is_dir() and not (target / path).is_symlink():
             raise Refused(f"{target / path} is a folder; nothing was written; remove it")
     if changed or gone or _read(target / "SOURCES.json") != record:
         # What a killed run may have left: the files of the list before, of the run that was killed, and ours.
         earlier = [{"path": path, "sha256": one} for path, digests in sorted(half.items()) for one in sorted(digests)]
-        _put(target / NEXT, json.dumps({"files": json.loads(record)["files"] + earlier}).encode(), 0o644)
-        for path in changed:
-            _put(target / path, files[path].data, 0o755 if files[path].executable else 0o644)
-        for path in gone:
-            _remove(target, path)
-        _put(target / "SOURCES.json", record, 0o644)
+        coming = json.dumps({"files": json.loads(record)["files"] + earlier}).encode()
+        os.replace(_stage(target / NEXT, coming, 0o644), target / NEXT)
+        _replace_all(target, {path: files[path] for path in changed} | {"SOURCES.json": Output(record)}, gone, bool(half))
     (target / NEXT).unlink(missing_ok=True)
-    return done
+    return Written(changed, gone, len(files) - len(changed), foreign)
+
+
+def _replace_all(target: Path, files: dict[str, Output], gone: list[str], half: bool) -> None:
+    """Stage all, then rename and remove. What cannot be staged leaves everything as it was."""
+    staged: dict[Path, Path] = {}
+    folders = [each for path in files for each in reversed((target / path).parents) if each.is_relative_to(target) and not each.exists()]
+    try:
+        for path, output in files.items():
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            staged[target / path] = _stage(target / path, output.data, 0o755 if output.executable else 0o644)
+    except OSError:
+        for temporary in staged.values():
+            temporary.unlink()
+        for folder in reversed(dict.fromkeys(folders)):
+            if folder.is_dir():
+                folder.rmdir()
+        if not half:
+            (target / NEXT).unlink()
+        raise
+    record = staged.pop(target / "SOURCES.json")
+    for place, temporary in staged.items():
+        os.replace(temporary, place)
+    for path in gone:
+        _remove(target, path)
+    os.replace(record, target / "SOURCES.json")
 
 
 def _remove(target: Path, path: str) -> None:
@@ -129,11 +153,23 @@ def _remove(target: Path, path: str) -> None:
         parent.rmdir()
 
 
-def _sweep(target: Path) -> None:
-    """Remove temporary files of a run that was killed; the lock says that nobody writes now."""
-    for place in [*target.glob(".*.tmp"), *target.glob("*/.*.tmp")]:
-        if re.fullmatch(r"\..+\.[0-9]+\.tmp", place.name):
-            place.unlink()
+def _sweep(target: Path, paths: list[str]) -> None:
+    """Remove what a killed run left beside these places, by the names of `_stage`; the lock says that nobody writes now."""
+    names: dict[Path, set[str]] = {}
+    for path in paths:
+        names.setdefault((target / path).parent, set()).add(Path(path).name)
+    for folder, known in names.items():
+        for place in folder.glob(".*.tmp"):
+            match = re.fullmatch(r"\.(.+)\.[0-9]+\.tmp", place.name)
+            if match and match[1] in known:
+                place.unlink()
+
+
+def _no_way_out(target: Path, paths: list[str]) -> None:
+    """Refuse a folder in `target` that is a link: what is written or removed through it lies elsewhere."""
+    for folder in {parent for path in paths for parent in (target / path).parents if parent != target and parent.is_relative_to(target)}:
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise Refused(f"{folder} is {'a link' if folder.is_symlink() else 'no folder'}; nothing was written; remove it")
 
 
 def _recorded(path: Path) -> dict[str, set[str]]:
@@ -143,7 +179,7 @@ def _recorded(path: Path) -> dict[str, set[str]]:
         for one in json.loads(_read(path))["files"]:
             if _inside(one["path"]):
                 found.setdefault(one["path"], set()).add(one["sha256"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {}
     return found
 
@@ -157,7 +193,7 @@ def _read(path: Path) -> bytes:
 
 def _inside(path: str) -> bool:
     parts = Path(path).parts
-    return bool(parts) and not Path(path).is_absolute() and ".." not in parts
+    return bool(parts) and not Path(path).is_absolute() and ".." not in parts and "\0" not in path
 
 
 def _foreign(target: Path, files: dict[str, Output], stale: list[str], known: dict, half: dict) -> list[str]:
@@ -184,15 +220,16 @@ def _same(place: Path, output: Output) -> bool:
     return bool(place.stat().st_mode & 0o100) == output.executable
 
 
-def _put(place: Path, data: bytes, mode: int) -> None:
-    """Write beside the place, flush, rename."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+def _stage(place: Path, data: bytes, mode: int) -> Path:
+    """Write beside the place and flush; the name to rename from."""
     temporary = place.parent / f".{place.name}.{os.getpid()}.tmp"
     try:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
             os.fchmod(file.fileno(), mode)
-        os.replace(temporary, place)
-    finally:
+            os.fsync(file.fileno())
+    except OSError:
         temporary.unlink(missing_ok=True)
+        raise
+    return temporary

@@ -143,9 +143,10 @@ def test_killed_at_any_point_the_next_run_finishes(tmp_path, b):
     fresh = tmp_path / "fresh"
     write(fresh, b, NEW)
     script = CRASH.format(root=str(ROOT), tests=str(ROOT / "tests/unit"))
-    for step in range(1, 40):
-        target = tmp_path / f"o{step}"
-        write(target, b, OLD)
+    for step in range(1, 100):
+        target = tmp_path / f"o{step // 2}{step % 2}"
+        if step % 2:  # every other time into an empty folder
+            write(target, b, OLD)
         code = subprocess.run([sys.executable, "-c", script, str(target), str(step)], check=False).returncode
         whole = {*[output.data for output in OLD.values()], *[output.data for output in NEW.values()]}
         for path, data in tree(target).items():
@@ -162,9 +163,18 @@ def test_killed_twice_with_different_contents_is_no_edit(tmp_path, b):
     """What each of the killed runs has written is still known as ours."""
     write(tmp_path, b, OLD)
     script = CRASH.format(root=str(ROOT), tests=str(ROOT / "tests/unit"))
-    for step, text in (("9", "middle"), ("9", "other"), ("7", "third")):
-        changed = script.replace("w.write(Path", f"NEW['RUNBOOK.md'] = type(NEW['RUNBOOK.md'])(b'{text}'); w.write(Path")
-        assert subprocess.run([sys.executable, "-c", changed, str(tmp_path), step], check=False).returncode == 9
+    dying = """
+real = os.replace
+def after(old, new):
+    real(old, new)
+    if Path(new).name == {name!r}:
+        os._exit(9)
+os.replace = after
+NEW['RUNBOOK.md'] = type(NEW['RUNBOOK.md'])(b'{text}')
+"""
+    for name, text in (("RUNBOOK.md", "middle"), ("RUNBOOK.md", "other"), (NEXT, "third")):
+        changed = script.replace("w.write(Path", dying.format(name=name, text=text) + "w.write(Path")
+        assert subprocess.run([sys.executable, "-c", changed, str(tmp_path), "-1"], check=False).returncode == 9
     assert tree(tmp_path)["RUNBOOK.md"] == b"other" and (tmp_path / NEXT).exists()
     write(tmp_path, b, NEW)
     assert tree(tmp_path)["RUNBOOK.md"] == b"new\n" and not (tmp_path / NEXT).exists()
@@ -189,18 +199,68 @@ def test_two_at_once_leave_one_whole_result(tmp_path, b):
     assert tree(target) == tree(tmp_path / "fresh") and not (target / NEXT).exists()
 
 
-def test_a_full_disk_is_said_and_nothing_is_half(tmp_path, b, monkeypatch):
-    """A write that fails leaves the old file and the old record."""
-    write(tmp_path, b, OLD)
-    before = tree(tmp_path)
+@pytest.mark.parametrize("before", [OLD, {}], ids=["full of old files", "new"])
+@pytest.mark.parametrize("nth", range(1, 7))
+def test_a_full_disk_changes_nothing(tmp_path, b, monkeypatch, nth, before):
+    """Whichever file does not fit: what was there is as it was, and nothing half lies about, temporary files and folders included."""
+    if before:
+        write(tmp_path, b, before)
+    here = tree(tmp_path), sorted(tmp_path.rglob("*"))
+    left, real = nth, os.fsync
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    def full(handle):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise OSError(28, "No space left on device")
+        return real(handle)
 
-    monkeypatch.setattr(os, "fchmod", full)
+    monkeypatch.setattr(os, "fsync", full)
+    if nth > len([path for path in NEW if before.get(path) != NEW[path]]) + 2:
+        pytest.skip("so many files are not written")
     with pytest.raises(OSError):
         write(tmp_path, b, NEW)
-    assert tree(tmp_path) == before
+    assert (tree(tmp_path), sorted(tmp_path.rglob("*"))) == here
+
+
+def test_nothing_is_written_or_removed_through_a_link_to_a_folder(tmp_path, b):
+    """A folder of the output that was made a link: what is behind it is somebody else's, also with --force."""
+    write(tmp_path / "o", b, OLD)
+    (tmp_path / "o/box").rename(tmp_path / "mine")
+    (tmp_path / "o/box").symlink_to(tmp_path / "mine")
+    before = tree(tmp_path / "mine")
+    for force in (False, True):
+        with pytest.raises(Refused, match="is a link"):
+            write(tmp_path / "o", b, NEW, force)
+    assert tree(tmp_path / "mine") == before and tree(tmp_path / "o")["RUNBOOK.md"] == b"old\n"
+
+
+def test_temporary_files_of_others_stay(tmp_path, b):
+    """Only what a killed compile left beside our own files is swept; a folder that is not ours loses nothing."""
+    (tmp_path / "home/sub").mkdir(parents=True)
+    for path in ("home/.keep.123.tmp", "home/sub/.mine.55.tmp", "home/.RUNBOOK.md.1.tmp"):
+        (tmp_path / path).write_bytes(b"mine")
+    with pytest.raises(Refused, match="not empty"):
+        write(tmp_path / "home", b, NEW)
+    assert len(tree(tmp_path / "home")) == 3
+    write(tmp_path / "o", b, OLD)
+    (tmp_path / "o/box/.a.sh.77.tmp").write_bytes(b"half")
+    (tmp_path / "o/box/.vim.77.tmp").write_bytes(b"mine")
+    write(tmp_path / "o", b, NEW)
+    assert sorted(each.name for each in (tmp_path / "o/box").glob(".*")) == [".vim.77.tmp"]
+
+
+@pytest.mark.parametrize("path", ["box/a\0b", "", ".", "box"])
+def test_an_odd_list_of_files_is_no_traceback(tmp_path, b, path):
+    write(tmp_path, b, OLD)
+    record = json.loads((tmp_path / "SOURCES.json").read_text())
+    record["files"].append({"path": path, "sha256": digest(b"v")})
+    (tmp_path / "SOURCES.json").write_text(json.dumps(record))
+    try:
+        write(tmp_path, b, NEW)
+    except Refused as error:
+        assert path == "box" and "box was not made" in str(error)
+    assert (tmp_path / "box/a.sh").exists()
 
 
 def waits_for_a_lock(pid: int) -> bool:
