@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
-from .diagnostics import Report
+from .diagnostics import Report, visible
 from .inputs import DEFAULT_JOB, FREE, Usage, default_out, inputs, known, shown_path, without_of
 
 __all__ = ["FREE", "run"]
@@ -68,19 +69,43 @@ def _job(one: argparse.ArgumentParser) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and give its exit code."""
-    given = parser().parse_args(arguments)
+    _streams()
     try:
-        if given.action == "compile":
-            return compile_(given)
-        from . import commands
-
-        return getattr(commands, given.action.replace("list", "list_"))(given)
+        given = parser().parse_args(arguments)
+        code = _run(given)
+        sys.stdout.flush()
+        return code
     except Usage as error:
-        print(f"gpu-runbook: {error}", file=sys.stderr)
+        print(f"gpu-runbook: {visible(str(error))}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("gpu-runbook: stopped; the same command goes on", file=sys.stderr)
+        return 130
     except BrokenPipeError:
-        sys.stderr.close()  # a reader like head has left; nothing is wrong
+        return 1  # a reader like head has left; nothing is wrong
+    except OSError as error:
+        print(f"gpu-runbook: refused: {visible(str(error))}", file=sys.stderr)
         return 1
+
+
+def _run(given: argparse.Namespace) -> int:
+    if getattr(given, "out", None) == "":
+        raise Usage("--out is empty; name a folder, or leave it out")
+    if given.action == "compile":
+        return compile_(given)
+    from . import commands
+
+    return getattr(commands, given.action.replace("list", "list_"))(given)
+
+
+def _streams() -> None:
+    """Texts hold any character: where the terminal's encoding lacks one it is shown as an escape. A closed stream is no error."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def compile_(given: argparse.Namespace) -> int:
@@ -110,7 +135,7 @@ def _compile_one(word: str, given: argparse.Namespace) -> int:
         print(f"gpu-runbook: a bug here, not in your profile: {error}", file=sys.stderr)
         return 1
     except (Refused, OSError) as error:
-        print(f"gpu-runbook: refused: {error}", file=sys.stderr)
+        print(f"gpu-runbook: refused: {visible(str(error))}", file=sys.stderr)
         return 1
     for what in done.overwritten:
         print(f"gpu-runbook: warning: {shown_path(target)}: {what}, and is overwritten", file=sys.stderr)

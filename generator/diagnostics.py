@@ -55,7 +55,7 @@ class Report:
 
     def _one(self, one: Diagnostic) -> str:
         span = one.span
-        out = [f"{span.file}:{span.line}:{span.col}: {one.severity}[{one.code}]: {visible(one.message)}\n"]
+        out = [f"{visible(span.file)}:{span.line}:{span.col}: {one.severity}[{one.code}]: {visible(one.message)}\n"]
         lines = self.lines.get(span.file, [])
         if 0 < span.line <= len(lines):
             out.append(_excerpt(lines[span.line - 1], span))

@@ -28,17 +28,28 @@ def locate(word: str, folder: str) -> tuple[Path, str]:
     path = Path(word)
     if path.suffix not in (".yaml", ".yml") and len(path.parts) <= 1:
         path = ROOT / folder / f"{word}.yaml"
-        if not path.is_file():
+        if not _there(path.is_file):
             raise Usage(
                 f"there is no {folder}/{word}.yaml; "
                 + (closest(word, known(folder)) or "there are: " + (", ".join(known(folder)) or "none"))
             )
-    elif not path.exists():
+    elif not _there(path.exists):
         raise Usage(f"there is no file {word}")
     elif not path.is_file():
         raise Usage(f"{word} is not a plain file; name a file or one of: {', '.join(known(folder))}")
     full = path.resolve()
-    return path, full.relative_to(ROOT).as_posix() if full.is_relative_to(ROOT) else path.name
+    shown = full.relative_to(ROOT).as_posix() if full.is_relative_to(ROOT) else path.name
+    if not shown.isprintable():  # it stands in the header of every script
+        raise Usage(f"the path {shown} holds a character that is not visible or not UTF-8; rename the file or its folder")
+    return path, shown
+
+
+def _there(look) -> bool:
+    """What `look` says; a name that no file can have is not there."""
+    try:
+        return look()
+    except OSError:
+        return False
 
 
 def read(word: str, folder: str, report: Report) -> Document:

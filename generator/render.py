@@ -208,7 +208,7 @@ class Page:
         return [
             f"# {self.name}: {purpose}",
             f"# Generated; do not edit. Source: templates/{self.template}",
-            f"# To change it, edit the source or {self.b.profile_doc.file}, then: {make_command(self.b)}",
+            f"# To change it, edit the source or {quote.comment(self.b.profile_doc.file)}, then: {make_command(self.b)}",
         ]
 
     def lib(self, *names: str) -> quote.Safe:

@@ -227,3 +227,57 @@ def test_it_runs_as_a_module_from_anywhere(tmp_path):
     assert done.returncode == 0 and "runpod" in done.stdout
     done = subprocess.run([sys.executable, "-m", "generator", "nothing"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+def program(*words: str, env: dict | None = None, **more) -> subprocess.CompletedProcess:
+    """The program as a process of its own, from the project's folder."""
+    return subprocess.run([sys.executable, "-m", "generator", *words], cwd=ROOT, env={**os.environ, **(env or {})}, capture_output="stdout" not in more, check=False, timeout=60, **more)
+
+
+@pytest.mark.parametrize("words", [["check", "a" * 300], ["check", "./" + "a" * 300 + ".yaml"], ["compile", "a" * 300 + "/x.yaml"], ["check", b"\xff\xfe".decode("utf-8", "surrogateescape")],
+                                   ["check", "x\x1b[31m"], ["check", "local", "--job", "a\nb"], ["explain", "local", "\x1b[2J"], ["new", "../x"], ["compile", "local", "--out", ""]])
+def test_odd_words_are_a_wrong_call_and_never_a_traceback(words):
+    """Too long for a name, not UTF-8, an escape sequence for the terminal: exit 2, one line, nothing that acts on the terminal."""
+    done = program(*words)
+    assert done.returncode == 2 and done.stderr.startswith(b"gpu-runbook: ") and done.stderr.count(b"\n") == 1 and b"\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("env", [{"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+def test_a_terminal_without_the_characters_gets_escapes(tmp_path, env):
+    profile = tmp_path / "x.yaml"
+    profile.write_text((FIXTURES / "rental.yaml").read_text().replace("Example Pod", "算力平台"), encoding="utf-8")
+    done = program("explain", str(profile), "TITLE", "--job", SWEEP, env=env)
+    assert done.returncode == 0 and b"\\u7b97" in done.stdout and b"Traceback" not in done.stderr
+    assert program("diff", str(profile), "--job", SWEEP, "--out", str(tmp_path / "none"), env=env).returncode == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("action", [["check", "local"], ["list"], ["explain", "local"]])
+def test_output_that_cannot_be_written_is_said(action):
+    """A full disk behind stdout is exit 1; a closed stdout is no traceback."""
+    with open("/dev/full", "wb") as full:
+        done = program(*action, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1 and b"No space left" in done.stderr and b"Traceback" not in done.stderr and b"Exception" not in done.stderr
+    closed = subprocess.run(["bash", "-c", '"$@" >&-', "bash", sys.executable, "-m", "generator", *action], cwd=ROOT, stderr=subprocess.PIPE, check=False)
+    assert closed.returncode == 0 and b"Traceback" not in closed.stderr
+
+
+@pytest.mark.parametrize("folder, file", [("a\ntouch PWNED #", "x.yaml"), ("a", "x.ya\ntouch PWNED #"), ("a\u2028b", "x.yaml")])
+def test_a_path_gets_no_line_of_its_own_into_a_script(gr, folder, file):
+    """Case 8: the header of each script names the profile's file."""
+    place = gr.root / folder / file
+    place.parent.mkdir(exist_ok=True)
+    shutil.copy(FIXTURES / "rental.yaml", place)
+    code, out, err = gr("compile", str(place), "--out", str(gr.root / "o"))
+    assert code == 2 and "rename" in err and not (gr.root / "o").exists()
+
+
+def test_the_console_script_is_the_same_program(tmp_path):
+    """What pip makes of [project.scripts] calls generator.__main__:main."""
+    import tomllib
+
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["gpu-runbook"]
+    module, _, name = entry.partition(":")
+    script = f"import sys; sys.argv[0] = 'gpu-runbook'; from {module} import {name}; sys.exit({name}())"
+    done = subprocess.run([sys.executable, "-c", script, "list"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout == program("list").stdout.decode() and "runpod" in done.stdout
