@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import cells as cells_module
-from .budget import DEFAULT_FILES, GB, SAVE_MARGIN_S, budget, choose, folder, grace_s, left_out
+from .budget import DEFAULT_FILES, GB, SAVE_MARGIN_S, budget, choose, folder, grace_s, left_out, outlives
 from .load import Document
 
 DEFAULT_RETRIES = 2
@@ -280,14 +280,16 @@ def _box(b: Bindings) -> list[Bound]:
     ]
 
 
-def power_off(profile: dict) -> tuple[list[str], tuple | None]:
-    """Words that switch the box off from inside, where the profile says that this stops the meter and can be undone."""
+def power_off(profile: dict, keeper: dict) -> tuple[list[str], tuple | None]:
+    """Words that switch the box off from inside, where the profile says that this stops the meter, can be undone and
+    leaves the tier `keeper` alive, on which the results lie."""
     for index, action in enumerate(profile["teardown"]["actions"]):
         command = action.get("command", [])
         if (
             action.get("where") == "box"
             and action["stops_meter"]
             and action["reversible"]
+            and outlives(keeper, action)
             and command
             and not any("{instance}" in word for word in command)
         ):
@@ -296,7 +298,7 @@ def power_off(profile: dict) -> tuple[list[str], tuple | None]:
 
 
 def _teardown(b: Bindings) -> list[Bound]:
-    command, at = power_off(b.profile)
+    command, at = power_off(b.profile, b.durable or b.data)
     return [
         Bound(
             "METER_STOP", b.profile["teardown"]["meter_stop"], "text", "the verb that stops the meter", ("P", ("teardown", "meter_stop"))

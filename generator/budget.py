@@ -33,10 +33,23 @@ class Need:
         )
 
 
+def plain(path: str) -> str:
+    """A path with one spelling: `$HOME` and `~` are the same folder, and a slash at the end says nothing."""
+    head, slash, rest = path.rstrip("/").partition("/")
+    return ("~" if head == "$HOME" else head) + slash + rest
+
+
 def within(path: str, tier_path: str) -> bool:
     """True where `path` is the tier's path or below it, as texts."""
-    tier_path = tier_path.rstrip("/")
+    path, tier_path = plain(path), plain(tier_path)
     return path == tier_path or path.startswith(tier_path + "/")
+
+
+def holding(path: str, tiers: list[dict]) -> list[dict]:
+    """The tiers that a path lies on: those with the longest path, for /root/fs is not on / where it is a tier of its own."""
+    found = [tier for tier in tiers if within(path, tier["path"])]
+    longest = max((len(plain(tier["path"])) for tier in found), default=0)
+    return [tier for tier in found if len(plain(tier["path"])) == longest]
 
 
 def choose(profile: dict, without: tuple[str, ...]) -> tuple[dict | None, dict | None]:
@@ -56,10 +69,16 @@ def folder(override: str, tier: dict | None) -> str:
 
 def left_out(path: str, profile: dict, without: tuple[str, ...]) -> bool:
     """True where the tier that holds a path, the one with the longest path, was left out, and no other is mounted there."""
-    tiers = [tier for tier in profile["storage"]["tiers"] if within(path, tier["path"])]
-    longest = max((len(tier["path"].rstrip("/")) for tier in tiers), default=-1)
-    holding = [tier["name"] for tier in tiers if len(tier["path"].rstrip("/")) == longest]
-    return bool(holding) and all(name in without for name in holding)
+    names = [tier["name"] for tier in holding(path, profile["storage"]["tiers"])]
+    return bool(names) and all(name in without for name in names)
+
+
+def outlives(tier: dict, action: dict) -> bool:
+    """True where a tier outlives an action: its column of the survival matrix, and nothing is deleted with it."""
+    like = action["like"]
+    if tier["name"] in action.get("deletes", []) or action["retention_days"] == 0 and like != "none":
+        return False
+    return like == "none" or (like != "storage" and tier["survives"][like])
 
 
 def grace_s(profile: dict, job: dict) -> int:

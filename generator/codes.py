@@ -77,7 +77,7 @@ PROFILE = {
         "checkpoints die with the daemon",
         "What the detached run does not outlive, the data tier must: else a restart takes the run and its checkpoints together. A warning where no other tier would do better.",
     ),
-    "P310": ("error", "folder off its tier", "`DATA_DIR` and `DURABLE_DIR` lie on the path of the first tier of their list."),
+    "P310": ("error", "folder off its tier", "`DATA_DIR` and `DURABLE_DIR` lie on the path of the first tier of their list, and on no other tier that is mounted below it."),
     "P311": (
         "error",
         "unsafe path",
@@ -143,8 +143,29 @@ PROFILE = {
     ),
     "P329": ("error", "nobody stops the meter", "At least one action says `stops_meter: true`."),
     "P330": ("warning", "odd row of the matrix", "A tier that survives destroy survives stop and restart too, as a rule. Look again."),
-    "P331": ("error", "scratch is not apart", "`SCRATCH` is pruned: it is not the durable folder and not the data folder itself."),
+    "P331": ("error", "scratch is not apart", "`$SCRATCH/gpu-runbook` is emptied: the data and the durable folder do not lie in it, and neither of them is `SCRATCH` itself."),
     "P332": ("error", "confirm_gone looks for nothing", "The word in `absent` names the instance: `{instance}`."),
+    "P333": (
+        "error",
+        "two tiers at one path",
+        "What lies there would have two rows of the survival matrix. Only where one of them is optional is it clear which counts.",
+    ),
+    "P334": (
+        "error",
+        "nothing shows that a rented tier is there",
+        "A durable tier that one can rent without needs `proof: mount` or `marker`: where it was forgotten, its path is a folder of a disk that dies.",
+    ),
+    "P335": (
+        "error",
+        "a rental ends and nothing is touched",
+        "An action that stops the meter of a rented box is like stop, destroy or storage. `like: none` would be a survival proof of nothing.",
+    ),
+    "P336": ("error", "deletes goes with like storage", "What stop and destroy delete is said once, by the survival matrix."),
+    "P337": (
+        "error",
+        "one command, two meanings",
+        "Two verbs with the same command, or a look that is an action: what a person approves would not be what runs.",
+    ),
 }
 
 JOB = {
@@ -203,6 +224,11 @@ JOB = {
         "error",
         "control character in a text",
         'An escape like "\\e" or "\\0" makes one. Line ends are allowed nowhere but in longer texts.',
+    ),
+    "J326": (
+        "error",
+        "artifact by pattern",
+        "`required` and `smoke.artifact` are names, not patterns: `*.pth` would be missing in every cell, after all of them were paid for.",
     ),
     "J325": (
         "error",

@@ -5,7 +5,10 @@ A code is stable and never reused: P1xx/J1xx loading, P2xx/J2xx schema, P3xx/J3x
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+
+SECRETS = ("P316", "J318")  # the line that holds one goes into no terminal and no log
 
 
 @dataclass(frozen=True, order=True)
@@ -46,18 +49,27 @@ class Report:
         return any(one.severity == "error" for one in self.found)
 
     def ordered(self) -> list[Diagnostic]:
-        """Each finding once, by file and place."""
-        return sorted(set(self.found), key=lambda one: (one.span, one.code, one.message))
+        """Each finding once, by file and place; what looks like a secret is not said again."""
+        from .secrets import masked
+
+        found = {replace(one, message=masked(one.message), hint=masked(one.hint)) for one in self.found}
+        return sorted(found, key=lambda one: (one.span, one.code, one.message))
 
     def text(self) -> str:
         """The findings as people read them."""
-        return "".join(self._one(each) for each in self.ordered())
+        ordered = self.ordered()
+        secret = {(each.span.file, each.span.line) for each in ordered if each.code in SECRETS}
+        return "".join(self._one(each, (each.span.file, each.span.line) in secret) for each in ordered)
 
-    def _one(self, one: Diagnostic) -> str:
+    def _one(self, one: Diagnostic, secret: bool) -> str:
         span = one.span
         out = [f"{visible(span.file)}:{span.line}:{span.col}: {one.severity}[{one.code}]: {visible(one.message)}\n"]
         lines = self.lines.get(span.file, [])
-        if 0 < span.line <= len(lines):
+        from .secrets import secret_in
+
+        if secret or (0 < span.line <= len(lines) and secret_in(lines[span.line - 1])):
+            out.append(f"{span.line:5} | (not shown)\n")
+        elif 0 < span.line <= len(lines):
             out.append(_excerpt(lines[span.line - 1], span))
         if one.hint:
             out.append(f"      = hint: {visible(one.hint)}\n")

@@ -153,6 +153,16 @@ def required_apart(case: Case) -> Found:
             )
 
 
+def artifacts_named(case: Case) -> Found:
+    """J326: artifact by pattern."""
+    named = [(("artifacts", "required", at), path) for at, path in enumerate(case.j["artifacts"]["required"])]
+    for at, path in [*named, (("smoke", "artifact"), case.j["smoke"]["artifact"])]:
+        if re.search(r"[*?]|\[[^\]]*\]|\{[^{}]*\}", path):
+            yield case.say(
+                "J326", at, f"'{path}' is taken as it stands: no file has this name", "write the name of one file, or the folder that holds them"
+            )
+
+
 def no_secret(case: Case) -> Found:
     """J318: looks like a secret."""
     for path, value in walk({key: value for key, value in case.j.items() if key != "cells"}):
@@ -232,6 +242,7 @@ JOB_RULES: list[Rule] = [
     limits,
     prune_spares,
     required_apart,
+    artifacts_named,
     no_secret,
     secrets_reach,
     texts_clean,

@@ -6,6 +6,7 @@ import datetime
 import re
 from collections.abc import Iterator
 
+from .bind import interpreter
 from .cells import CELL_NAME
 from .diagnostics import Diagnostic, closest
 from .rules import Case, Rule, reserved, walk
@@ -16,13 +17,16 @@ from .rules_storage import (
     left_out,
     matrix_rows,
     on_their_tiers,
+    one_path_each,
     outlives_daemon,
     path_trouble,
     paths_safe,
     pull_only,
+    rented_is_shown,
     scratch_apart,
     tiers_known,
 )
+from .rules_teardown import commands_once, deletes_storage, rented_is_touched
 from .secrets import named_secret, secret_in
 
 Found = Iterator[Diagnostic]
@@ -35,6 +39,7 @@ DETACH_OF_KIND = {
     "kubernetes": ("k8s-job",),
     "notebook": ("commit", "tmux", "screen", "nohup"),
 }
+SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "ash", "fish")
 # Fields that may hold more than one line.
 LONG = {
     "is",
@@ -210,6 +215,8 @@ def commands_plain(case: Case) -> Found:
         for word in re.findall(r"\{[A-Za-z_][A-Za-z0-9_]*\}", value):
             if word != "{instance}":
                 yield case.say("P319", path, f"'{word}' is not replaced by anything", "{instance} is; write steps for the rest")
+            elif path[-1] == 0:
+                yield case.say("P319", path, "the instance's name is no program", "the first word is the program")
         if re.search(r"<[A-Za-z][^<>]*>", value):
             yield case.say("P327", path, f"'{value}' is a placeholder", "{instance} stands for the instance; write steps for the rest")
         first = path[-1] == 0
@@ -228,7 +235,7 @@ def commands_plain(case: Case) -> Found:
             not first
             and value.startswith("-")
             and "c" in value
-            and case.profile.raw((*path[:-1], 0)).rsplit("/", 1)[-1] in ("sh", "bash", "zsh", "dash", "ksh")
+            and any(case.profile.raw((*path[:-1], at)).rsplit("/", 1)[-1] in SHELLS for at in range(path[-1]))
         ):
             yield case.say("P320", path, "a command that hands its text to a shell", "write steps instead")
 
@@ -253,9 +260,9 @@ def proxy_hook(case: Case) -> Found:
 
 def interpreter_plain(case: Case) -> Found:
     """P323: interpreter is not one path or name."""
-    value = case.p["overrides"].get("PY", "python3")
+    value, at = interpreter(case.p)
     if not re.fullmatch(r"(?:(?:/|~/|\$[A-Za-z_][A-Za-z0-9_]*/)[^\s\"'\\;&|<>()`]+|[A-Za-z0-9][A-Za-z0-9._+-]*)", value):
-        yield case.say("P323", ("overrides", "PY"), f"'{value}' is not one path or name", "write python3 or /path/of/python")
+        yield case.say("P323", at or ("overrides", "PY"), f"'{value}' is not one path or name", "write python3 or /path/of/python")
 
 
 def reversible_means_it(case: Case) -> Found:
@@ -304,6 +311,10 @@ def gone_looks(case: Case) -> Found:
     """P332: confirm_gone looks for nothing."""
     for index, action in enumerate(case.p["teardown"]["actions"]):
         absent = action["confirm_gone"].get("absent")
+        for word in re.findall(r"\{[A-Za-z_][A-Za-z0-9_]*\}", absent or ""):
+            if word != "{instance}":
+                at = ("teardown", "actions", index, "confirm_gone", "absent")
+                yield case.say("P332", at, f"'{word}' is not replaced by anything, so it is never there", "{instance} is replaced")
         if (
             absent is not None
             and "{instance}" not in absent
@@ -332,6 +343,11 @@ PROFILE_RULES: list[Rule] = [
     on_their_tiers,
     paths_safe,
     scratch_apart,
+    one_path_each,
+    rented_is_shown,
+    rented_is_touched,
+    deletes_storage,
+    commands_once,
     detach_agrees,
     ssh_agrees,
     clocks_shown,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .budget import choose, folder, within
+from .budget import choose, folder, holding, left_out as is_left_out, plain, within
 from .diagnostics import Diagnostic, closest
 from .rules import Case
 
@@ -21,6 +21,15 @@ def tiers_known(case: Case) -> Found:
                 yield case.say(
                     "P301",
                     ("storage", key, index),
+                    f"'{name}' is not the name of any tier",
+                    closest(name, names) or "tiers: " + ", ".join(names),
+                )
+    for index, action in enumerate(case.p["teardown"]["actions"]):
+        for number, name in enumerate(action.get("deletes", [])):
+            if name not in names:
+                yield case.say(
+                    "P301",
+                    ("teardown", "actions", index, "deletes", number),
                     f"'{name}' is not the name of any tier",
                     closest(name, names) or "tiers: " + ", ".join(names),
                 )
@@ -60,7 +69,8 @@ def data_tier_left(case: Case) -> Found:
 def durable_outlives(case: Case) -> Found:
     """The proof: every durable tier that is left outlives the verb that stops the meter."""
     verb = case.p["teardown"]["meter_stop"]
-    like = next((action["like"] for action in case.p["teardown"]["actions"] if action["verb"] == verb), None)
+    at, action = next(((i, one) for i, one in enumerate(case.p["teardown"]["actions"]) if one["verb"] == verb), (0, {}))
+    like = action.get("like")
     tiers = {tier["name"]: (index, tier) for index, tier in enumerate(case.p["storage"]["tiers"])}
     for index, name in enumerate(case.p["storage"]["durable"]):
         if name not in tiers or like in (None, "none") or name in case.without:
@@ -71,6 +81,14 @@ def durable_outlives(case: Case) -> Found:
                 ("storage", "durable", index),
                 f"'{verb}' stops the meter by deleting durable storage, so tier '{name}' does not outlive it",
                 "name a verb that leaves it, or say pull-only: durable: [] and DURABLE_DIR: ''",
+            )
+        elif action["retention_days"] == 0:
+            line = case.profile.span(("teardown", "actions", at, "retention_days")).line
+            yield case.say(
+                "P307",
+                ("storage", "durable", index),
+                f"what survives '{verb}' is kept 0 days (line {line}), so tier '{name}' does not outlive it",
+                "write the days that it is kept, null where no limit is known, or say pull-only: durable: [] and DURABLE_DIR: ''",
             )
         elif not tiers[name][1]["survives"][like]:
             line = case.profile.span(("storage", "tiers", tiers[name][0], "survives", like)).line
@@ -134,8 +152,17 @@ def on_their_tiers(case: Case) -> Found:
                 f"'{value}' does not lie on tier '{tier['name']}', whose path is {tier['path']}",
                 f"write {tier['path']} or a folder below it",
             )
+    left = [tier for tier in case.p["storage"]["tiers"] if tier["name"] not in case.without]
     for name, tier in zip(("DATA_DIR", "DURABLE_DIR"), choose(case.p, case.without)):
         value = folder(case.p["overrides"][name], tier)
+        nearer = holding(value, left) if value and within(value, tier["path"]) else []  # type: ignore[index]
+        if nearer and tier["name"] not in [one["name"] for one in nearer]:  # type: ignore[index]
+            yield case.say(
+                "P310",
+                ("overrides", name),
+                f"'{value}' lies on tier '{nearer[0]['name']}', mounted at {nearer[0]['path']}, and not on '{tier['name']}'",  # type: ignore[index]
+                f"write another folder below {tier['path']}, or name '{nearer[0]['name']}' under storage",  # type: ignore[index]
+            )
         if case.without and tier and path_trouble(value):
             index = case.p["storage"]["tiers"].index(tier)
             yield case.say(
@@ -187,10 +214,45 @@ def paths_safe(case: Case) -> Found:
 def scratch_apart(case: Case) -> Found:
     """P331: scratch is not apart."""
     given = case.p["overrides"]
-    for name in ("DATA_DIR", "DURABLE_DIR"):
-        if given[name] and given["SCRATCH"].rstrip("/") == given[name].rstrip("/"):
+    if is_left_out(given["SCRATCH"], case.p, case.without):
+        return  # it is a folder of its own below DATA_DIR then
+    pruned = plain(given["SCRATCH"]) + "/gpu-runbook"
+    for name, tier in zip(("DATA_DIR", "DURABLE_DIR"), choose(case.p, case.without)):
+        value = folder(given[name], tier) if case.without else given[name]
+        if value and plain(value) == plain(given["SCRATCH"]):
             yield case.say(
-                "P331", ("overrides", "SCRATCH"), f"SCRATCH is {name} itself", f"write {given[name].rstrip('/')}/scratch or another folder"
+                "P331", ("overrides", "SCRATCH"), f"SCRATCH is {name} itself", f"write {value.rstrip('/')}/scratch or another folder"
+            )
+        elif value and within(value, pruned):
+            yield case.say(
+                "P331", ("overrides", name), f"{name} lies in {pruned}, which is emptied", "put it or SCRATCH somewhere else"
+            )
+
+
+def one_path_each(case: Case) -> Found:
+    """P333: two tiers at one path."""
+    seen: dict[str, int] = {}
+    tiers = case.p["storage"]["tiers"]
+    for index, tier in enumerate(tiers):
+        first = seen.setdefault(plain(tier["path"]), index)
+        if first != index and not tier.get("optional") and not tiers[first].get("optional"):
+            yield case.say(
+                "P333",
+                ("storage", "tiers", index, "path"),
+                f"tier '{tiers[first]['name']}', line {case.profile.span(('storage', 'tiers', first, 'path')).line}, is at {tier['path']} too, and every box has both",
+                "give each its own path, or say optional: true of the one that is rented besides",
+            )
+
+
+def rented_is_shown(case: Case) -> Found:
+    """P334: nothing shows that a rented tier is there."""
+    for index, tier in enumerate(case.p["storage"]["tiers"]):
+        if tier.get("optional") and tier["proof"] == "none" and tier["name"] in case.p["storage"]["durable"]:
+            yield case.say(
+                "P334",
+                ("storage", "tiers", index, "proof"),
+                f"tier '{tier['name']}' is optional and durable, and nothing on the box shows that it is there",
+                "write mount or marker: without it the results go to whatever disk has that folder",
             )
 
 
@@ -199,11 +261,9 @@ def credentials_apart(case: Case) -> Found:
     cred = case.p["overrides"]["CRED_FILE"]
     if not cred:
         return
-    # The longest path wins: /root/fs is not on / where it is a tier of its own.
-    holding = [tier for tier in case.p["storage"]["tiers"] if within(cred, tier["path"])]
-    tier = max(holding, key=lambda one: len(one["path"]), default=None)
-    durable = case.p["storage"]["durable"]
-    if tier and (tier["shared"] or tier["name"] in durable):
+    tiers = holding(cred, case.p["storage"]["tiers"])
+    tier = next((one for one in tiers if one["shared"] or one["name"] in case.p["storage"]["durable"]), None)
+    if tier:
         what = "shared" if tier["shared"] else "durable"
         yield case.say(
             "P322",

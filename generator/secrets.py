@@ -47,6 +47,14 @@ def secret_in(text: str) -> str:
     return ""
 
 
+def masked(text: str) -> str:
+    """The text with what has the form of a secret taken out."""
+    if _ANY.search(text):
+        for _, form in _KNOWN:
+            text = form.sub("(not shown)", text)
+    return text
+
+
 def named_secret(name: str, value: str) -> bool:
     """True where a field or option called like a secret has a value that could be one."""
     return bool(_NAME.search(name)) and _valuable(value)

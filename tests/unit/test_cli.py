@@ -272,6 +272,22 @@ def test_a_path_gets_no_line_of_its_own_into_a_script(gr, folder, file):
     assert code == 2 and "rename" in err and not (gr.root / "o").exists()
 
 
+@pytest.mark.parametrize("folder, old, new", [
+    ("profiles/rental.yaml", "resume: type the same command", "resume: hf_A1b2C3d4E5f6G7h8I9"), ("profiles/rental.yaml", "kind: ssh-rental", "kind: hf_A1b2C3d4E5f6G7h8I9"),
+    ("jobs/demo.yaml", "secrets: [WANDB_API_KEY]", "secrets: [hf_A1b2C3d4E5f6G7h8I9]"), ("jobs/demo.yaml", "code: {branch: main}", "code: {branch: main, token: [hf_A1b2C3d4E5f6G7h8I9]}"),
+    ("jobs/demo.yaml", "width: [32, 64]", "width: [hf_A1b2C3d4E5f6G7h8I9, 64]"), ("profiles/rental.yaml", "grace_s: null", "grace_s: hf_A1b2C3d4E5f6G7h8I9"),
+    ("profiles/rental.yaml", "data: [local-disk]", "data: hf_A1b2C3d4E5f6G7h8I9"), ("jobs/demo.yaml", "lr{lr}_w", "hf_A1b2C3d4E5f6G7h8I9/{lr}")])
+@pytest.mark.parametrize("form", ["text", "json", "github"])
+def test_a_secret_is_found_and_not_said_again(gr, folder, old, new, form):
+    """S43 case 15: the log of a check is public as often as not."""
+    path = gr.root / folder
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    code, out, err = gr("check", "rental", "--format", form)
+    assert code == 1 and "hf_A1b2C3" not in out + err
+
+
 def test_the_console_script_is_the_same_program(tmp_path):
     """What pip makes of [project.scripts] calls generator.__main__:main."""
     import tomllib

@@ -1,0 +1,68 @@
+"""The rules on teardown actions: what a verb says of itself and what it does agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .diagnostics import Diagnostic
+from .rules import Case
+
+Found = Iterator[Diagnostic]
+RENTED = ("ssh-rental", "cloud-vm", "notebook")  # what is given back there is somebody else's next
+
+
+def rented_is_touched(case: Case) -> Found:
+    """P335: a rental ends and nothing is touched."""
+    if case.p["launch"]["kind"] not in RENTED:
+        return
+    for index, action in enumerate(case.p["teardown"]["actions"]):
+        if action["stops_meter"] and action["like"] == "none":
+            yield case.say(
+                "P335",
+                ("teardown", "actions", index, "like"),
+                f"'{action['verb']}' stops the meter of a rented box, so it touches something",
+                "write like: stop or like: destroy, whichever column of the survival matrix holds for it",
+            )
+
+
+def deletes_storage(case: Case) -> Found:
+    """P336: deletes goes with like storage."""
+    for index, action in enumerate(case.p["teardown"]["actions"]):
+        if "deletes" in action and action["like"] != "storage":
+            yield case.say(
+                "P336",
+                ("teardown", "actions", index, "deletes"),
+                f"'{action['verb']}' is like {action['like']}, so the survival matrix says what it deletes",
+                "say survives: false of those tiers, or write like: storage",
+                True,
+            )
+
+
+def commands_once(case: Case) -> Found:
+    """P337: one command, two meanings."""
+    actions = case.p["teardown"]["actions"]
+    seen: dict[tuple, int] = {}
+    for index, action in enumerate(actions):
+        words = tuple(action.get("command", ()))
+        first = seen.setdefault((action.get("where"), *words), index) if words else index
+        if first != index:
+            yield case.say(
+                "P337",
+                ("teardown", "actions", index, "command"),
+                f"'{action['verb']}' has the command of '{actions[first]['verb']}', line {case.profile.span(('teardown', 'actions', first, 'command')).line}",
+                "each verb has a command of its own: what a person approves is what runs",
+                True,
+            )
+    for index, action in enumerate(actions):
+        look = action["confirm_gone"].get("command", [])
+        for one in actions:
+            words = one.get("command", [])
+            if words and look[: len(words)] == words:
+                yield case.say(
+                    "P337",
+                    ("teardown", "actions", index, "confirm_gone", "command"),
+                    f"to look whether '{action['verb']}' took effect would do '{one['verb']}'",
+                    "write a command that only looks",
+                    True,
+                )
+                break
