@@ -31,14 +31,14 @@ detach_screen() { # <socket folder> <words...>
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat.
 detach_start() { # <primitive> <socket> <session name> <log> <words...>
-  local primitive=$1 socket=$2 name=$3 log=$4 line='' word
+  local primitive=$1 socket=$2 name=$3 log=$4 line='' word end="'\\''"
   shift 4
   case $primitive in
     tmux)
-      # Old servers join the words and hand them to a shell: quote them once for it.
+      # The server joins the words and hands them to sh: quote them once for it. Not by %q, whose $'…' is bash's alone.
       for word in "$@"; do
-        printf -v word '%q' "$word"
-        line+="$word "
+        word=${word//\'/$end}
+        line+="'$word' "
       done
       detach_tmux "$socket" new-session -d -s "$name" "exec $line" </dev/null >>"$log" 2>&1
       ;;
