@@ -32,6 +32,7 @@ from typing import Any
 from . import cells as cells_module
 from . import quote, runbook
 from .bind import SSH_KINDS, Bindings, Bound, action_fields
+from .trim import trim
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 BOX = ("preflight.sh", "smoke.sh", "run_one.sh", "run_queue.sh", "formal_run.sh", "status.sh", "aggregate_to_fs.sh")
@@ -79,8 +80,7 @@ def _render_one(b: Bindings, target: str, template: str) -> str:
         raise TemplateBug(f"templates/{error.name or template}:{error.lineno}: {error.message}") from error
     except (jinja2.TemplateError, _Misuse, KeyError, TypeError, AttributeError, ValueError) as error:
         raise TemplateBug(f"templates/{template}:{_line(error, template)}: {type(error).__name__}: {error}") from error
-    page.finish()
-    return text
+    return page.finish(text)
 
 
 def _line(error: BaseException, template: str) -> int:
@@ -103,39 +103,15 @@ def _only_safe(value: Any) -> Any:
     raise _Misuse(f"a value without a filter: {value!r:.60}")
 
 
-def _kept():
-    """Where compiled templates are kept: under build/, by the digest of what they depend on beside their own text.
-
-    Nothing needs it: where it cannot be written, or what lies there is cut, templates are compiled again.
-    """
-    import hashlib
-
-    import jinja2
-
-    class Kept(jinja2.FileSystemBytecodeCache):
-        def dump_bytecode(self, bucket):
-            try:
-                super().dump_bytecode(bucket)
-            except OSError:
-                pass
-
-    here = Path(__file__).resolve().parent
-    version = hashlib.sha256(b"".join((here / name).read_bytes() for name in ("quote.py", "render.py")) + jinja2.__version__.encode())
-    folder = here.parent / "build" / "templates" / version.hexdigest()[:12]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return Kept(str(folder))
-    except OSError:
-        return None
-
-
 @lru_cache(maxsize=1)
 def _environment():
     import jinja2
 
+    from .kept import kept
+
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
-        bytecode_cache=_kept(),
+        bytecode_cache=kept(),
         undefined=jinja2.StrictUndefined,
         finalize=_only_safe,
         autoescape=False,
@@ -163,6 +139,7 @@ class Page:
         self.name = Path(target).name
         self.block = "before"
         self.libs: list[str] = []
+        self.texts: list[str] = []
 
     def names(self) -> dict:
         """The names that the template sees."""
@@ -175,10 +152,11 @@ class Page:
             "lib": self.lib,
         }
 
-    def finish(self) -> None:
-        """Complain about a block that was left open."""
+    def finish(self, text: str) -> str:
+        """The whole text; a block that was left open is complained of."""
         if self.block == "open":
             raise TemplateBug(f"templates/{self.template}: bound_begin() without bound_end()")
+        return text
 
     def bound_begin(self) -> quote.Safe:
         """The first marker of the block, with the files that its values are from."""
@@ -218,7 +196,11 @@ class Page:
             _collect(name, self.suffix, order, ())
         new = [name for name in order if name not in self.libs]
         self.libs += new
-        return quote.Safe("\n".join(lib_text(name, self.suffix).rstrip("\n") + "\n" for name in new).rstrip("\n"))
+        return self.keep("\n".join(lib_text(name, self.suffix).rstrip("\n") + "\n" for name in new).rstrip("\n"))
+
+    def keep(self, text: str) -> quote.Safe:
+        """What stands in the output for the text of libraries."""
+        return quote.Safe(text)
 
     def header(self, purpose: str) -> quote.Safe:
         raise NotImplementedError
@@ -231,7 +213,19 @@ class Page:
 
 
 class Bash(Page):
-    """A bash script."""
+    """A bash script: of its libraries the functions that it can reach."""
+
+    def keep(self, text: str) -> quote.Safe:
+        self.texts.append(text)
+        return quote.Safe(f"\0{len(self.texts) - 1}\0")
+
+    def finish(self, text: str) -> str:
+        text = super().finish(text)
+        # The bound values are data: a word there must not decide what stands below.
+        script = re.sub(r"(?ms)^# --- bound values: .*?^# --- end of bound values ---$", "", text)
+        for number, library in enumerate(trim(script, self.texts)):
+            text = text.replace(f"\0{number}\0", library)
+        return text
 
     def names(self) -> dict:
         return {**super().names(), "override": self.override, "load_action": self.load_action}

@@ -9,6 +9,7 @@ read_box_json() {
   read_record "$L/box.json" box/1 || rc=$?
   ((rc != 2)) || refuse "$EX_INTEGRITY" "$L/box.json" "it is not a whole record" "look at it; move it aside to learn the box anew"
   ((rc == 0)) || return 0
+  # shellcheck disable=SC2034 # not every script asks for the instance
   KNOWN_RUN_ID=${R_run_id-} KNOWN_INSTANCE=${R_instance-}
 }
 

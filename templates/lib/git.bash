@@ -26,6 +26,7 @@ git_open() { # reads: CODE_DIR
   GIT_TOP=$said
   GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
   [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  # shellcheck disable=SC2034 # for the gate of a formal run
   GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
   # A folder that some repository around it ignores is clean there, and recorded nowhere.
   said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
