@@ -201,13 +201,14 @@ def _syntax(doc: Document, letter: str, text: str, error) -> None:
         col = len(lines[line - 1]) + 1
     shown = lines[line - 1]
     hint = ""
-    if "\uff1a" in shown:
-        hint = "a full-width colon stands here: write ': '"
+    if "\uff1a" in "".join(lines[max(0, line - 2) : line]):
+        hint = "a full-width colon (\uff1a) stands here or in the line above: write ': '"
     elif ": " in shown.partition(": ")[2]:
         hint = "quote a value that holds ': '"
     elif shown.lstrip()[:1] in "@`%*&!|>[{" and shown.strip():
         hint = "quote a value that begins with one of @ ` % * & ! | > [ {"
     elif shown.count('"') % 2 or shown.count("'") % 2:
         hint = "a quote is not closed"
+    hint = hint or "look at this line and the one above: the blanks before it, a ': ' or a quote that is missing"
     span = Span(doc.file, line, col)
     doc.diagnostics.append(Diagnostic(letter + "120", span, f"not YAML: {problem}", hint))

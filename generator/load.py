@@ -257,7 +257,7 @@ def _plain_number(text: str) -> str:
             from decimal import Decimal
 
             plain = format(Decimal(bare).normalize(), "f")
-            return plain if len(plain) < 25 else ""
+            return "0" if plain == "-0" else plain if len(plain) < 25 else ""
         if re.fullmatch(r"0[xob][0-9a-f]+", bare.lower()):
             return str(int(bare, 0))
         if ":" in bare:

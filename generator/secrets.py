@@ -20,7 +20,7 @@ _FORMS = [
     ("a Google key", r"\bAIza[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}"),
     ("a JSON web token", r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."),
     ("a private key", r"-----BEGIN [A-Z ]*PRIVATE KEY"),
-    ("a password in an address", r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/@:$]*:[^\s/@$<{]+@"),
+    ("a password in an address", r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/@:$]*:[^\s/@$<{]+@"),
     ("a bearer token", r"(?i)\bbearer\s+[A-Za-z0-9._~+/-]{16,}"),
 ]
 _KNOWN = [(name, re.compile(form)) for name, form in _FORMS]
@@ -28,7 +28,7 @@ _ANY = re.compile("|".join(f"(?:{form})" for _, form in _FORMS if "(?i)" not in 
 _WORDS = r"(?:api|access|auth|secret|private)[_-]?(?:key|token)|token|secret|passw(?:or)?d|passphrase|credential"
 # NAME=value, name: value, --name value. A value that is a variable, a placeholder or prose is none: `_valuable`.
 _PAIR = re.compile(rf"(?i)(?:{_WORDS})['\"]?\s*[=:]\s*['\"]?(?P<value>[^\s'\",;&}}]+)")
-_OPTION = re.compile(rf"(?i)--[a-z-]*(?:{_WORDS})[ =]+['\"]?(?P<value>[^\s'\",;&}}]+)")
+_OPTION = re.compile(rf"(?i)(?<![a-z-])--[a-z-]{{0,40}}(?:{_WORDS})[ =]+['\"]?(?P<value>[^\s'\",;&}}]+)")
 _HINT = re.compile(r"(?i)key|token|secret|passw|passphrase|credential")
 _NAME = re.compile(rf"(?i)(?:^|[_-])(?:{_WORDS})\Z")
 

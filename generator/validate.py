@@ -211,7 +211,7 @@ def _unknown(doc: Document, letter: str, error) -> list[Diagnostic]:
             doc,
             letter + "201",
             (*path, key),
-            f"unknown field '{key}'{inside}",
+            f"unknown field {shown(key)}{inside}",
             closest(key, allowed) or "known: " + ", ".join(allowed),
             True,
         )
@@ -226,7 +226,7 @@ def _missing(doc: Document, letter: str, error) -> list[Diagnostic]:
     inside = f" in {dotted(path)}" if path else ""
     at_key = bool(path) and isinstance(path[-1], str)
     return [
-        _say(doc, letter + "202", path, f"the field '{key}' is missing{inside}", _missing_hint(error.schema, key), at_key)
+        _say(doc, letter + "202", path, f"the field '{key}' is missing{inside}", _missing_hint(error.schema, key) or _meaning(letter, (*path, key)), at_key)
         for key in error.validator_value
         if key not in error.instance and not doc.lacks(path)
     ]

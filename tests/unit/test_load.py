@@ -10,7 +10,7 @@ from generator import quote
 from generator.bind import bind
 from generator.diagnostics import Report
 from generator.load import scalar
-from generator.secrets import secret_in
+from generator.secrets import masked, secret_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -155,3 +155,28 @@ def test_no_rule_computes_with_a_value_of_the_wrong_kind(tmp_path, sweep):
     """'512 MB' times a thousand million would be gigabytes of text: the value is taken out before the rules run."""
     job, found = load_text(tmp_path, sweep.replace("disk_gb: 2.5", "disk_gb: 512 MB").replace("lr: [0.10, 1e-2]", "lr: [[0.1], 2]"), "J")
     assert {one.code for one in found} == {"J203"} and "disk_gb" not in job.data["needs"] and "lr" not in job.data["matrix"]
+
+
+@pytest.mark.parametrize("part", ["x", "-", "x+", "a://", "a://b:", "--token ", "--token-", "bearer ", "token=", "-----BEGIN A", "sk-", "eyJ", "local-", " ", "--"])
+def test_a_look_for_secrets_takes_no_longer_than_the_text(part):
+    """Case 6 and its kind: a line of a million characters, whatever they are, is looked at in bounded time."""
+    start = time.monotonic()
+    secret_in(part * (1_000_000 // len(part)) + "!token")
+    masked(part * (1_000_000 // len(part)))
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize("old, new, words", [
+    ("title: Example", "title\uff1aExample", "full-width colon"), ("image: {reusable: true, how: save it as a template,", "image: {reusable: true,", "How to save it"),
+    ("HF_ENDPOINT:", "hf endpoint:", "capital letters"), ("interval_s: 15", "interval_s: -0", "write 0 for the number"), ("\ngotchas:", "\n...\nfoo\ngotchas:", "look at this line")])
+def test_each_finding_says_what_to_write(tmp_path, rental, old, new, words):
+    assert old in rental
+    _, found = load_text(tmp_path, rental.replace(old, new), "P")
+    assert any(words in one.hint for one in found), found
+
+
+def test_every_negative_case_says_what_to_write(tmp_path):
+    """Issue: every message tells what to write. Over all case files."""
+    from test_cases import NEGATIVE, run_case
+
+    assert [(path.name, one.code) for path in NEGATIVE for one in run_case(path, tmp_path)[2] if not one.hint] == []
