@@ -76,9 +76,30 @@ list_paths() { # <cell folder>    returns: 0, 65 a name that no list can hold, 7
   done
   ((${#LIST_PATHS[@]} > 0)) || { log "$dir has no result file" && return "$EX_COPY"; }
   ((${#LIST_PATHS[@]} > 1)) || return 0
+  if ((${#LIST_PATHS[@]} <= 16)); then
+    sort_paths
+    return
+  fi
   text=$(printf '%s\n' "${LIST_PATHS[@]}" | LC_ALL=C sort -u) || return "$EX_COPY"
   LIST_PATHS=()
   while IFS= read -r path; do LIST_PATHS+=("$path"); done <<<"$text"
+}
+
+# LIST_PATHS in C order without repeats, without a process: for few.
+sort_paths() {
+  local LC_ALL=C path i
+  local -a sorted=()
+  for path in "${LIST_PATHS[@]}"; do
+    for ((i = ${#sorted[@]}; i > 0; i--)); do
+      [[ $path < ${sorted[i - 1]} ]] || break
+      sorted[i]=${sorted[i - 1]}
+    done
+    sorted[i]=$path
+  done
+  LIST_PATHS=()
+  for path in "${sorted[@]}"; do
+    [[ ${#LIST_PATHS[@]} -gt 0 && ${LIST_PATHS[${#LIST_PATHS[@]} - 1]} == "$path" ]] || LIST_PATHS+=("$path")
+  done
 }
 
 # Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_DIGEST LIST_PATHS
@@ -105,7 +126,8 @@ list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still b
   done
   hash_text "$LIST_TEXT" || return "$EX_COPY"
   LIST_DIGEST=$REPLY
-  replace_file "$D/state/$cell.sha256" "$LIST_TEXT" soon
+  # Nothing is ever read from it: the commit takes the list from here, a repeated sync takes new digests.
+  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
@@ -170,8 +192,10 @@ sync_todo() { # <target folder>
   done
 }
 
-# Room for the whole copy, before its first byte: the old files stay until the new ones are proven.
+# Room for the whole copy, before its first byte: the old files stay until the new ones are proven. For little a look is not
+# worth its price: cp says the same, and as early.
 sync_room() { # <target folder>    returns: 0 or 73
+  ((TODO_BYTES >= 1048576 || ${#TODO[@]} > 64)) || return 0
   look_room "$1"
   if [[ -n ${ROOM_BYTES[0]} ]] && ((TODO_BYTES + 65536 > ROOM_BYTES[0])); then
     log "no room for the copy: it needs $TODO_BYTES bytes, $1 has ${ROOM_BYTES[0]}"
@@ -188,11 +212,13 @@ copy_one() { # <source> <folder> <temporary path>
   local said
   [[ -d $2 ]] || mkdir -p -- "$2" || return "$EX_COPY"
   [[ ! -L $2 ]] || { log "$2 is a link, not a folder of the bundle" && return "$EX_COPY"; }
-  said=$(cp -L -- "$1" "$3" 2>&1) && return 0
-  log "copying $1 failed: ${said//[[:cntrl:]]/ }"
+  # In English: what it says decides.
+  said=$(LC_ALL=C cp -L -- "$1" "$3" 2>&1) && return 0
+  said=${said//[[:cntrl:]]/ }
   case $said in
-    *'No space left'* | *'quota exceeded'*) return "$EX_NOROOM" ;;
+    *'No space left'* | *'quota exceeded'*) log "no room for the copy of $1: $said" && return "$EX_NOROOM" ;;
   esac
+  log "copying $1 failed: $said"
   return "$EX_COPY"
 }
 
@@ -205,11 +231,14 @@ sync_files() { # <source folder> <target folder>
     tmp=${to%/*}/.gr-$$-$i.tmp
     tmps+=("$tmp")
     copy_one "$source/${LIST_PATHS[i]}" "${to%/*}" "$tmp" || { rc=$? && break; }
+    # For sharing out the reading.
+    STAT_OF[$tmp]=${LIST_SIZES[i]}
   done
   if ((rc == 0)); then
-    flush "${tmps[@]}"
+    flush "${tmps[@]}" || { log "the copy to $target cannot be flushed: no room, a quota, or its disk is failing" && rc=$EX_COPY; }
+  fi
+  if ((rc == 0)); then
     forget_cached "${tmps[@]}"
-    stat_many "${tmps[@]}"
     hash_many "${tmps[@]}" || rc=$EX_COPY
   fi
   for i in "${TODO[@]}"; do
@@ -228,7 +257,6 @@ sync_files() { # <source folder> <target folder>
     mv -f -- "${to%/*}/.gr-$$-$i.tmp" "$to" || rc=$EX_COPY
   done
   ((rc == 0)) || rm -f -- "${tmps[@]}"
-  ((${#tmps[@]} == 0)) || flush "$target"
   return "$rc"
 }
 
@@ -254,17 +282,38 @@ sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason sai
   commit_cell "$cell"
 }
 
-# The list and the record into B, and read back; then our own record.
+# The list and the record into B, and read back; then our own record. One flush stands before the record's name: the results
+# under theirs, the text of the list, the text of the record. A record without its list does not hold, so those two need no
+# flush in between. Our own record may be lost in a power cut: the one in B is asked first.
 commit_cell() { # <cell>
-  local cell=$1 text
+  local cell=$1 text back=$B/records/$1
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
-  replace_file "$B/records/$cell.sha256" "$LIST_TEXT" || return
   cell_record 'done' '' "$LIST_DIGEST" || return
   text=$RECORD
-  replace_file "$B/records/$cell.json" "$text" || return
-  check_bundled "$cell" || { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
-  replace_file "$D/state/$cell.json" "$text" || return
+  replace_file "$back.sha256" "$LIST_TEXT" soon || return
+  target_folders "$cell"
+  replace_file "$back.json" "$text" behind "$back.sha256" "${TARGET_FOLDERS[@]}" || return
+  flush "$B/records" || return "$EX_COPY"
+  # The list was read back when it was written; what its digest is, we know.
+  read_record "$back.json" cell/1 "$RUN_ID" && [[ $R_files_sha256 == "$LIST_DIGEST" && $(<"$back.sha256") == "${LIST_TEXT%$'\n'}" ]] ||
+    { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
+  replace_file "$D/state/$cell.json" "$text" soon || return
   say_bundled "$cell"
+}
+
+# The folders in the bundle whose names a commit speaks of, into TARGET_FOLDERS.
+target_folders() { # <cell>
+  local path folder=$B/final_ckpts/$1
+  local -A seen=([$folder]=1)
+  TARGET_FOLDERS=("$B/final_ckpts" "$folder")
+  for path in "${LIST_PATHS[@]}"; do
+    path=$folder/$path
+    while [[ ${path%/*} != "$folder" && -z ${seen[${path%/*}]-} ]]; do
+      path=${path%/*}
+      seen[$path]=1
+      TARGET_FOLDERS+=("$path")
+    done
+  done
 }
 
 # The words for a committed cell. Without a durable tier it is exported, and nothing more is said.

@@ -40,10 +40,19 @@ judge_cell() {
   if ((rc == 0)); then
     [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$D/state/$CELL.json is of another"
     case $R_state in
-      unsynced | done) CELL_NEXT=sync ;;
+      unsynced | done) judge_finished ;;
     esac
   fi
   judge_claim
+}
+# Its record says finished: then only the copy is left to do, if what it left is still there. A hard stop may have cut it.
+judge_finished() {
+  local REPLY
+  if has_evidence; then
+    CELL_NEXT=sync
+  else
+    log "cell $CELL: its record says $R_state, but $REPLY: unknown, so it is run again"
+  fi
 }
 judge_claim() {
   last_claim "$CELL"
@@ -74,9 +83,11 @@ gate_cell() {
   gate_cell_room
 }
 
-# All folders of the cell but its own, in one call.
+# All folders of the cell in one call. What already has the name of its own folder is looked at under the claim.
 make_folders() {
-  mkdir -p -- "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$S/cache" "$S/t/$CELL_INDEX" ||
+  local own=("$CELL_DIR")
+  [[ ! -e $CELL_DIR && ! -L $CELL_DIR ]] || own=()
+  mkdir -p -- "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$S/cache" "$S/t/$CELL_INDEX" ${own[@]+"${own[@]}"} ||
     refuse "$EX_NOROOM" "mkdir" "the cell's folders cannot be made" "look at DATA_DIR, DURABLE_DIR and SCRATCH=$SCRATCH: room, rights"
   mark_scratch || refuse "$EX_NOROOM" "$S" "it cannot be written" "look at SCRATCH=$SCRATCH: room, rights"
   drop_dead_room
@@ -117,7 +128,7 @@ take_cell() {
   utc_now
   STARTED=$REPLY
   # Lost in a power cut, it is unknown, as it would be with it: the claim is flushed already.
-  write_cell running '' '' soon || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
+  write_cell running '' '' begun || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
   keep_room
   event running "$CELL" "$ATTEMPT" "process $$"
 }
@@ -129,7 +140,7 @@ clean_folder() {
   if ((CLAIM_N > 0)); then
     if [[ -e $D/state/$CELL.json ]] || compgen -G "$D/logs/$CELL/attempt-*.log" >/dev/null; then return 0; fi
   fi
-  if [[ -d $CELL_DIR && ! -L $CELL_DIR ]] && rmdir -- "$CELL_DIR" 2>/dev/null; then return 0; fi
+  if [[ -d $CELL_DIR && ! -L $CELL_DIR ]] && is_empty_folder "$CELL_DIR"; then return 0; fi
   mkdir -p -- "$D/quarantine" || refuse "$EX_NOROOM" "$D/quarantine" "the folder cannot be made" "look at the data tier: room, rights"
   while :; do
     printf -v to '%s/quarantine/%s--%03d' "$D" "$CELL" "$n"
@@ -140,7 +151,15 @@ clean_folder() {
   log "cell $CELL: its folder held files of no attempt of this run: moved to $to"
 }
 
-write_cell() { # <state> <class> <why> [soon]
+is_empty_folder() { # <folder>
+  local path
+  [[ -r $1 ]] || return 1
+  for path in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+    [[ ! -e $path && ! -L $path ]] || return 1
+  done
+}
+
+write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no rename where there was no record]
   local url=''
   [[ ! -s $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
   record_open cell/1
@@ -160,7 +179,27 @@ write_cell() { # <state> <class> <why> [soon]
   record_text files_sha256 ''
   record_text tracker_url "$url"
   record_close
-  replace_file "$D/state/$CELL.json" "$RECORD" "${4-}"
+  if [[ ${4-} == begun ]]; then
+    # Torn it is unknown, as it is without it; nothing older is lost.
+    if [[ ! -e $D/state/$CELL.json ]]; then
+      { printf '%s' "$RECORD" >"$D/state/$CELL.json"; } 2>/dev/null && [[ $(<"$D/state/$CELL.json") == "${RECORD%$'\n'}" ]]
+      return
+    fi
+    set -- "${@:1:3}" soon
+  fi
+  replace_file "$D/state/$CELL.json" "$RECORD" "${@:4}"
+}
+
+# What a finished cell has left, for the flush that stands before its record: a record that survives a power cut speaks of
+# bytes that have survived it too. Into BEHIND.
+find_behind() {
+  BEHIND=()
+  list_paths "$CELL_DIR" 2>/dev/null || return 0
+  if ((${#LIST_PATHS[@]} > 500)); then
+    sync
+  else
+    BEHIND=("${LIST_PATHS[@]/#/$CELL_DIR/}")
+  fi
 }
 
 # --- signals: the trap does the work, for a wait that has just begun would not look at a flag ---
@@ -242,7 +281,8 @@ judge_end() {
   else
     has_evidence || missing=$REPLY
     if [[ $CELL_RC -eq 0 && -z $STOP_SIGNAL && -z $LIMIT_HIT && -z $missing ]]; then
-      write_cell unsynced '' '' || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights; then run this again"
+      find_behind
+      write_cell unsynced '' '' behind ${BEHIND[@]+"${BEHIND[@]}"} || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights; then run this again"
       finish_sync
       return
     fi

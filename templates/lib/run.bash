@@ -40,10 +40,22 @@ box_digest() { # <folder box/>
   hash_text "$text"
 }
 
+# Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
+may_be_repository() { # <folder>
+  local dir
+  [[ -z ${GIT_DIR-} ]] || return 0
+  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  while :; do
+    [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
+    [[ -n $dir ]] || return 1
+    dir=${dir%/*}
+  done
+}
+
 # The commit of the code, into CODE_COMMIT (40 digits or none).
 code_commit() {
   CODE_COMMIT=none
-  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] && may_be_repository "$CODE_DIR" || return 0
   CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
   [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
 }

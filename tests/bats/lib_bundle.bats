@@ -232,3 +232,33 @@ no_temporary_names() { [[ -z $(find "$B" "$D" -name '.*.tmp' -print) ]]; }
   (box_path_only && rm -f "$BATS_TEST_TMPDIR/box-bin/openssl" && hash -r && in_lib sync_cell b)
   cmp "$D/cells/b/best.pth" "$B/final_ckpts/b/best.pth"
 }
+
+@test "sync_cell: cp speaks another language: a full disk is 73 all the same (case 29, F29)" {
+  cell a
+  mkdir -p "$HOME/bin"
+  printf '#!/bin/bash\n[[ ${LC_ALL-} == C ]] && echo "cp: error writing: No space left on device" >&2 || echo "cp: Fehler: Auf dem Geraet ist kein Speicherplatz mehr frei" >&2\nexit 1\n' >"$HOME/bin/cp"
+  chmod +x "$HOME/bin/cp"
+  PATH=$HOME/bin:$PATH LC_ALL=de_DE.UTF-8 run --separate-stderr in_lib sync_cell a
+  [[ $status -eq 73 && ! -e $B/records/a.json ]]
+}
+
+@test "sync_cell: the order is copies flushed, renamed, list, one flush of folders and list, record (T9, case 93)" {
+  REQUIRED=(deep)
+  mkdir -p "$D/cells/a/deep/x/y"
+  echo 1 >"$D/cells/a/deep/x/y/w" && echo 2 >"$D/cells/a/deep/v"
+  cell a
+  fail_nth sync 99 1 never
+  run --separate-stderr in_lib sync_cell a
+  [[ $status -eq 0 ]]
+  mapfile -t calls <"$SHIMS/sync.calls"
+  [[ ${calls[0]} == *'deep/x/y/.gr-'* && ${calls[1]} == *'records/.a.json.'*'records/a.sha256'*"final_ckpts/a/deep/x/y"* && ${calls[2]} == *"$B/records "* ]]
+}
+
+@test "list_paths: few names sort as many do, without repeats (S84)" {
+  REQUIRED=(b B a-b a_b a.b ab b a)
+  mkdir -p "$D/cells/a"
+  for one in "${REQUIRED[@]}"; do echo x >"$D/cells/a/$one"; done
+  say() { list_paths "$D/cells/a" && printf '%s\n' "${LIST_PATHS[@]}"; }
+  LC_ALL=en_US.UTF-8 run --separate-stderr in_lib say
+  [[ $output == "$(printf '%s\n' "${REQUIRED[@]}" | LC_ALL=C sort -u)" ]]
+}

@@ -247,6 +247,8 @@ teardown() { cells_teardown; }
   pid=$!
   wait_for 10 test -e "$D/cells/a/ready"
   kill -TERM $pid
+  # Not by wait alone: where nobody kills the trainer, that would never end.
+  wait_for 20 not kill -0 $pid
   rc=0
   wait $pid || rc=$?
   [[ $rc -eq 143 ]]
@@ -462,4 +464,58 @@ teardown() { cells_teardown; }
   one b
   [[ $status -eq 0 && $stderr == *'left process'* ]]
   nothing_alive
+}
+
+@test "finished by its record, but a hard stop has cut what it left: it is run again, not committed (case 36, T4, T9)" {
+  cell a ok
+  # No copy is possible: the record says unsynced.
+  fail_nth cp 0 1 'Input/output error'
+  one a
+  PATH=$REAL_PATH
+  is a unsynced
+  : >"$D/cells/a/best.pth"
+  one a
+  [[ $status -eq 0 && $(starts a) -eq 2 && $stderr == *'run again'* ]]
+  bundled a && [[ -s $B/final_ckpts/a/best.pth ]]
+}
+
+@test "what a finished cell has left is flushed before its record says so, and a file that cannot be flushed is no success (case 28, case 29, T9)" {
+  cell a ok
+  fail_nth sync 99 1 never
+  one a
+  [[ $status -eq 0 ]]
+  # The record's text and both results in one call, ahead of the copies.
+  grep -n 'state/.a.json.*cells/a/best.pth.*cells/a/metrics.json' "$SHIMS/sync.calls"
+  # A quota on a network disk shows at the flush: each call that names a file fails, others do not.
+  printf '#!/bin/bash\nfor one; do [[ $one != *.gr-*.tmp ]] || { echo "sync: error syncing: Disk quota exceeded" >&2; exit 1; }; done\nexec /bin/sync "$@"\n' >"$SHIMS/sync"
+  cell b ok
+  one b
+  [[ $status -eq 74 && $output != *synced* && ! -e $B/records/b.json ]]
+  is b unsynced
+  PATH=$REAL_PATH
+  one b
+  [[ $status -eq 0 && $(starts b) -eq 1 ]] && bundled b
+}
+
+@test "a mount that cannot flush a folder is no failure (case 28)" {
+  cell a ok
+  mkdir "$HOME/bin"
+  printf '#!/bin/bash\nfor one; do [[ ! -d $one ]] || exit 1; done\nexec /bin/sync "$@"\n' >"$HOME/bin/sync"
+  chmod +x "$HOME/bin/sync"
+  PATH=$HOME/bin:$PATH one a
+  [[ $status -eq 0 ]] && bundled a
+}
+
+@test "a small cell with all guards costs at most 30 external processes" {
+  need_tool strace
+  printf '%s\techo {} >"$CELL_DIR/metrics.json"; echo w >"$CELL_DIR/best.pth"\n' w x y z >"$Q"
+  git -C "$CODE_DIR" init -q && git -C "$CODE_DIR" commit -q --allow-empty -m start
+  queue --only w
+  [[ $status -eq 0 ]]
+  strace -f -qq -e trace=execve -o "$HOME/one" bash "$BOX/run_queue.sh" --queue "$Q" --only x >/dev/null 2>&1
+  strace -f -qq -e trace=execve -o "$HOME/two" bash "$BOX/run_queue.sh" --queue "$Q" --only y,z >/dev/null 2>&1
+  bundled x && bundled y && bundled z
+  each=$(($(grep -c 'execve.* = 0' "$HOME/two") - $(grep -c 'execve.* = 0' "$HOME/one")))
+  echo "# $each processes" >&3
+  ((each > 5 && each <= 30))
 }
