@@ -1,6 +1,6 @@
 # lib/gone.bash: a teardown's command is run without any shell of ours reading it, and a look says whether it took effect.
-# needs: exit log ssh
-# reads: KIND INSTANCE, ACTION_* of load_action; ask_box of the script
+# needs: exit log file ssh
+# reads: KIND INSTANCE L VERB DIGEST ACCEPTED, ACTION_* of load_action; ask_box of the script
 
 put_instance() { # <words...>    sets WORDS, {instance} replaced
   local word
@@ -75,4 +75,41 @@ ask_person() {
   printf "Type 'gone' once you see this, anything else if you do not:\n> "
   IFS= read -r said || said=''
   if [[ $said == gone ]]; then CONFIRMED='said gone'; else [[ $CONFIRMED == unreachable ]] || CONFIRMED=unknown; fi
+}
+
+# When the platform deletes what the verb leaves, into DEADLINE; empty where no limit is known.
+find_deadline() {
+  local then_s
+  DEADLINE=''
+  [[ $ACTION_RETENTION_DAYS =~ ^[1-9][0-9]*$ ]] || return 0
+  then_s=$(($(date +%s) + ACTION_RETENTION_DAYS * 86400))
+  DEADLINE=$(date -u -d "@$then_s" +%Y-%m-%dT%H:%M:%SZ 2>/dev/null) || DEADLINE=$(date -u -r "$then_s" +%Y-%m-%dT%H:%M:%SZ) || DEADLINE=''
+}
+
+# One line in L/teardown.jsonl, read back.
+write_line() { # <ran: true or false> <confirmed>
+  local line REPLY deadline=null
+  utc_now
+  [[ -z $DEADLINE ]] || deadline="\"$DEADLINE\""
+  line="{\"time\": \"$REPLY\", \"verb\": \"$VERB\", \"instance\": \"$INSTANCE\", \"manifest_sha256\": \"${DIGEST:-nothing}\", \"ran\": $1, \"confirmed\": \"$2\", \"deadline\": $deadline${ACCEPTED:+, \"accepted\": [$ACCEPTED]}}"
+  mkdir -p -- "$L" || return "$EX_COPY"
+  { printf '%s\n' "$line" >>"$L/teardown.jsonl"; } 2>/dev/null || return "$EX_COPY"
+  flush "$L/teardown.jsonl"
+  [[ $(tail -n 1 "$L/teardown.jsonl") == "$line" ]] || return "$EX_COPY"
+}
+
+# Did this gate see this very thing end before, with this very bundle?
+recorded_gone() { # <verb>
+  local line="\"verb\": \"$1\", \"instance\": \"$INSTANCE\", \"manifest_sha256\": \"${DIGEST:-nothing}\", \"ran\": true, \"confirmed\":"
+  grep -qF -e "$line \"gone\"" -e "$line \"said gone\"" "$L/teardown.jsonl" 2>/dev/null
+}
+
+# For a verb on storage only: the box was seen to go by this gate, and a look does not find it now either.
+known_gone() {
+  local verb=$VERB rc=0
+  recorded_gone "$METER_STOP" || return 1
+  load_action "$METER_STOP"
+  if ((${#ACTION_GONE_COMMAND[@]} > 0)) && [[ $ACTION_WHERE != box ]]; then look_gone || rc=1; fi
+  load_action "$verb"
+  return "$rc"
 }

@@ -1,6 +1,6 @@
 # lib/home.bash: is the bundle at home whole and verified, now? An earlier receipt is output, never input.
 # needs: exit log record hash
-# reads: VERB SELF_DIR
+# reads: VERB SELF_DIR, ACCEPTS (PATH=WHY, for the bundle that the verb is about)
 
 # Verify the bundle in FOLDER now; an earlier receipt counts for nothing. Sets DIGEST and BUNDLE_RUN.
 check_bundle() { # <folder> <run id, or empty>
@@ -19,24 +19,31 @@ check_bundle() { # <folder> <run id, or empty>
   [[ -f $SELF_DIR/verify_local.py ]] || refuse "$EX_MISSING" "$SELF_DIR/verify_local.py" "it is not beside this script" "compile again"
   command -v python3 >/dev/null 2>&1 || refuse "$EX_MISSING" "python3" "it is not on PATH, and nothing is torn down unverified" "install Python 3.9 or later"
   rm -f -- "${dir:?}/PULL_VERIFIED.json"
-  python3 "$SELF_DIR/verify_local.py" "$dir" --run-id "$BUNDLE_RUN" || rc=$?
+  local words=() one
+  # What a person accepts is said of this bundle alone, not of others that the verb would take along.
+  if [[ -z $2 ]]; then for one in ${ACCEPTS[@]+"${ACCEPTS[@]}"}; do words+=("--accept=$one"); done; fi
+  python3 "$SELF_DIR/verify_local.py" "$dir" --run-id "$BUNDLE_RUN" ${words[@]+"${words[@]}"} || rc=$?
   ((rc == 0)) || refuse "$EX_GATE" "$VERB" "verify_local.py found the bundle at $dir not in order (exit $rc)" "pull again, then run this again"
   check_receipt "$dir" "$total"
 }
 
 check_receipt() { # <folder> <files of the manifest>
-  local file=$1/PULL_VERIFIED.json accepted
+  local file=$1/PULL_VERIFIED.json
   read_record "$file" pull_verified/1 "$BUNDLE_RUN" || refuse "$EX_GATE" "$VERB" "verify_local.py left no receipt of run $BUNDLE_RUN at $file" "run it by hand and see"
-  accepted=$(grep -cE '^    \{"path": ' "$file") || accepted=0
-  [[ ${R_manifest_sha256-} == "$DIGEST" && ${R_expected-} == "$2" && ${R_checked-} == "$2" && $((${R_ok:-0} + accepted)) -ge $2 && $2 -gt 0 && ${R_bad-} == 0 && ${R_unproven-} == 0 ]] ||
+  [[ ${R_manifest_sha256-} == "$DIGEST" && ${R_expected-} == "$2" && ${R_checked-} == "$2" && ${R_ok-} == "$2" && $2 -gt 0 && ${R_bad-} == 0 && ${R_unproven-} == 0 ]] ||
     refuse "$EX_GATE" "$VERB" "the receipt says ok ${R_ok:-?} of ${R_expected:-?}, bad ${R_bad:-?}, unproven ${R_unproven:-?}, of manifest ${R_manifest_sha256:-?}" "pull again, then run this again"
   check_unchanged "$1"
 }
 
-# Is the bundle still what was verified? Cheap, so it can be asked again right before the act.
+# Is the bundle still what was verified? Cheap, so it can be asked again right before the act. The time of the last change
+# of a name or a file's bytes (ctime) cannot be set back, and a folder's shows that something in it was removed.
 check_unchanged() { # <folder>
-  local newer
+  local newer ref=$1/PULL_VERIFIED.json
   hash_file "$1/PULL_MANIFEST.json" && [[ $REPLY == "$DIGEST" ]] || refuse "$EX_GATE" "$VERB" "the manifest at $1 changed after it was verified" "run this again"
-  newer=$(find "$1/final_ckpts" -type f -newer "$1/PULL_VERIFIED.json" 2>/dev/null | head -n 1) || :
+  local test=(-newer "$ref")
+  # busybox may have no -cnewer.
+  if find "$ref" -cnewer "$ref" >/dev/null 2>&1; then test=('(' -newer "$ref" -o -cnewer "$ref" ')'); fi
+  newer=$(find "$1/final_ckpts" "$1/PULL_MANIFEST.json" "${test[@]}" 2>&1) || newer="something in $1"
+  newer=${newer%%$'\n'*}
   [[ -z $newer ]] || refuse "$EX_GATE" "$VERB" "$newer changed after it was verified" "run this again"
 }

@@ -42,12 +42,22 @@ look_size() { # <folder>    prints kilobytes, or unknown
   printf '%s' "${text:-unknown}"
 }
 
+# A record that was cut says nothing, also where the member that one looks for is left.
+look_whole() { # <file> <schema>
+  local text=''
+  ! { IFS= read -r -d '' text <"$1"; } 2>/dev/null || return 1
+  [[ $text == '{'$'\n''  "schema": "'"$2"'",'*$'\n''}'$'\n' ]]
+}
+
 look_run() {
-  local file id=none digest=none
+  local file id=none digest=none here
   for file in "$D/run.json" "$B/run.json"; do
-    [[ $id == none && -e $file ]] || continue
-    id=$(box_member "$file" run_id)
-    [[ -n $id ]] || { id=unknown && printf 'unknown %s cannot be read\n' "$file"; }
+    [[ -e $file || -L $file ]] || continue
+    here=''
+    if look_whole "$file" run/1; then here=$(box_member "$file" run_id); fi
+    [[ -n $here ]] || { here=unknown && printf 'unknown %s cannot be read\n' "$file"; }
+    [[ $id == none || $id == "$here" ]] || printf 'unknown %s is of run %s, and the other tier is of %s\n' "$file" "$here" "$id"
+    [[ $id != none ]] || id=$here
   done
   printf 'run %s\n' "$id"
   if [[ -e $B/PULL_MANIFEST.json ]]; then
@@ -100,7 +110,8 @@ look_sessions() { # formal runs that are not over, of every run on the data tier
   this_boot_id && now=$REPLY
   for file in "$DATA_DIR"/*/formal.json; do
     [[ -e $file ]] || continue
-    state=$(box_member "$file" state)
+    state=''
+    if look_whole "$file" formal/1; then state=$(box_member "$file" state); fi
     case $state in
       starting | running | aggregating) ;;
       success | failed | stopped) continue ;;
@@ -170,4 +181,4 @@ look_others() { # <data or durable> <folder>
 
 # shellcheck disable=SC2034 # teardown sends these along
 readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process look_bounded look_tier look_size
-  look_run look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)
+  look_whole look_run look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)

@@ -400,6 +400,52 @@ FAKE
   [[ $status -eq 0 && $output == *'stop terminate delete-volume'* ]]
 }
 
+@test "teardown: --accept is handed to its own verification, shown, and recorded; it helps no other doubt (S95 S98 S100)" {
+  printf '{"accuracy": NaN}\n' >"$B/final_ckpts/a/metrics.json"
+  manifest "$B" "$RUN_ID" done && bring_home && ok_text
+  teardown_run
+  refused 77 'not in order'
+  # An accept of an earlier, separate verification is output, never input.
+  python3 "$OUT/local/verify_local.py" "$L" --accept 'final_ckpts/a/metrics.json=diverged, is in the paper' >/dev/null
+  teardown_run
+  refused 77 'not in order'
+  local one
+  for one in final_ckpts/a/metrics.json =why 'final_ckpts/a/metrics.json= '; do
+    run --separate-stderr "$TD" terminate --accept "$one"
+    refused 64 'PATH=WHY'
+  done
+  for one in final_ckpts/b/metrics.json=other final_ckpts/c=none; do
+    run --separate-stderr "$TD" terminate --run --approve "$OK" --accept "$one" </dev/null
+    refused 77 'not in order'
+  done
+  not_acted
+  run --separate-stderr "$TD" terminate --run --approve "$OK" --accept 'final_ckpts/a/metrics.json=diverged, is in the paper' </dev/null
+  [[ $status -eq 0 && $output == *'accepted:         {"path": "final_ckpts/a/metrics.json"'* ]] || fail_with 'shut, or not shown'
+  tail -n 1 "$L/teardown.jsonl" | grep -q '"confirmed": "gone", "deadline": null, "accepted": \[{"path": "final_ckpts/a/metrics.json", "verdict": "[a-z]*", "why": "diverged, is in the paper"}\]}'
+  tail -n 1 "$L/teardown.jsonl" | "$PYTHON" -c 'import json, sys; json.loads(sys.stdin.read())'
+}
+
+@test "teardown: --accept cannot take a file that is not what the box hashed (S96 S98)" {
+  printf '{"accuracy": 0.99}\n' >"$L/final_ckpts/a/metrics.json"
+  run --separate-stderr "$TD" terminate --run --approve "$OK" --accept 'final_ckpts/a/metrics.json=it will do' </dev/null
+  refused 77 'not in order'
+  rm "$L/final_ckpts/a/metrics.json"
+  run --separate-stderr "$TD" terminate --run --approve "$OK" --accept 'final_ckpts/a/metrics.json=it will do' </dev/null
+  refused 77 'not in order'
+  not_acted
+}
+
+@test "teardown: --data-dir and --durable-dir say where the run lies on the box, as in push and pull" {
+  local data=$DATA_DIR durable=$DURABLE_DIR
+  unset DATA_DIR DURABLE_DIR
+  run --separate-stderr "$TD" terminate
+  refused 77
+  run --separate-stderr "$TD" terminate --data-dir
+  refused 64
+  run --separate-stderr "$TD" terminate --data-dir "$data" --durable-dir "$durable"
+  [[ $status -eq 0 && $output == *'The gate is open'* ]] || fail_with 'shut'
+}
+
 @test "teardown: every single spoilt state keeps the gate shut, and the provider is never called (S95 S96 S97 F43 case 133)" {
   local number=0 spoil saved=$BATS_TEST_TMPDIR/saved
   mkdir "$saved"
