@@ -98,6 +98,8 @@ def cells(job: dict) -> Iterator[tuple[str, str]]:
     name_parts, _ = split_name(job["cell"], names)
     command_parts, _ = split_command(job["command"], names)
     quoted: dict[str, str] = {}
+    # A number right before > or < would be taken for a file descriptor.
+    before = {at for at, part in enumerate(command_parts[:-1]) if isinstance(part, int) and str(command_parts[at + 1])[:1] in ("<", ">")}
 
     def word(value: str) -> str:
         if value not in quoted:
@@ -108,7 +110,10 @@ def cells(job: dict) -> Iterator[tuple[str, str]]:
 
     for row in rows(job):
         name = "".join(part if isinstance(part, str) else row[part] for part in name_parts)
-        yield name, "".join(part if isinstance(part, str) else word(row[part]) for part in command_parts)
+        yield name, "".join(
+            part if isinstance(part, str) else f"'{row[part]}'" if at in before and row[part].isdigit() else word(row[part])
+            for at, part in enumerate(command_parts)
+        )
 
 
 def queue_tsv(job: dict) -> bytes:

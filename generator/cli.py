@@ -18,18 +18,22 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="gpu-runbook",
         description="Compile a platform profile and a job into a runbook and plain bash scripts.",
-        epilog="example: python -m generator compile runpod --job sweep",
+        epilog="example: python -m generator compile runpod --job demo",
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def add(name: str, line: str, example: str) -> argparse.ArgumentParser:
         one = commands.add_parser(
-            name, help=line, description=line[0].upper() + line[1:] + ".", epilog="example: python -m generator " + example
+            name,
+            help=line,
+            description=line[0].upper() + line[1:] + ".",
+            epilog="example: python -m generator " + example,
+            formatter_class=argparse.RawDescriptionHelpFormatter,  # an example that is wrapped cannot be copied
         )
         one.set_defaults(action=name)
         return one
 
-    one = add("compile", "profile x job -> an output folder", "compile runpod --job jobs/sweep.yaml --without network-volume")
+    one = add("compile", "profile x job -> an output folder", "compile runpod --job jobs/demo.yaml --without network-volume")
     one.add_argument("profiles", metavar="PROFILE", nargs="*", help="names in profiles/ or paths")
     one.add_argument("--all", action="store_true", help="every profile in profiles/")
     _job(one)
@@ -37,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "--out", metavar="DIR", help="output folder of one profile (default: out/PROFILE, out/PROFILE.JOB for another job than demo)"
     )
     one.add_argument("--force", action="store_true", help="overwrite files that were edited by hand")
-    one = add("check", "say everything that is wrong, write nothing", "check runpod --job sweep --format github")
+    one = add("check", "say everything that is wrong, write nothing", "check runpod --job demo --format github")
     one.add_argument("profiles", metavar="PROFILE", nargs="*", help="names in profiles/ or paths (default: all)")
     _job(one)
     one.add_argument("--format", choices=("text", "json", "github"), default="text", help="how findings are printed (default: text)")

@@ -10,6 +10,7 @@ class Safe(str):
     """Text that is right for the language that it was quoted for."""
 
 
+_KEYWORDS = frozenset("if then elif else fi for in do done while until case esac select function time coproc".split())
 _BARE = re.compile(r"[A-Za-z0-9_@%+,./:=-]+\Z")
 
 
@@ -46,9 +47,12 @@ def _ansi(c: str) -> str:
 
 
 def single(value) -> Safe:
-    """One POSIX shell word in single quotes where it needs any: for a cell's command, which bash -c reads."""
+    """One POSIX shell word in single quotes where it needs any: for a cell's command, which bash -c reads.
+
+    It may stand anywhere there: `=` would be an assignment in front of a command, `,` a list between braces, `if` a keyword.
+    """
     text = str(value)
-    return Safe(text if _BARE.match(text) else "'" + text.replace("'", "'\\''") + "'")
+    return Safe(text if _BARE.match(text) and not re.search(r"[=,]", text) and text not in _KEYWORDS else "'" + text.replace("'", "'\\''") + "'")
 
 
 def comment(value) -> Safe:

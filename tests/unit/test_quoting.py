@@ -73,6 +73,16 @@ def test_a_column_comes_back_equal(empty, value):
     assert bash(command, empty) == [value]
 
 
+@pytest.mark.parametrize("command, value, said", [
+    ("f() { printf '<%s>' \"$@\"; }; f a{v}>&1", "2", "<a2>"), ("f() { printf '<%s>' \"$@\"; }; f {v}>/dev/null; f x", "1", "<x>"), ("printf '<%s>' {v}</dev/null", "0", "<0>"),
+    ("printf '<%s>' {{v}}", "a,b", "<{a,b}>"), ("printf '<%s>' x{{v},c}", "a", "<xa><xc>"), ("{v} || printf no", "A=1", "no"), ("{v} 2>/dev/null || printf no", "if", "no"), ("{v} true 2>/dev/null || printf no", "coproc", "no")])
+def test_a_value_cannot_get_out_of_its_place_anywhere_in_a_command(empty, command, value, said):
+    """Case 8: before a redirection, between braces, where a command's name stands."""
+    ((_, line),) = cells.cells({"matrix": {"v": [value]}, "cell": "x", "command": command})
+    done = subprocess.run(["bash", "-c", line], cwd=empty, env=ENV, capture_output=True, check=False, text=True)
+    assert done.stdout == said, line
+
+
 @quick
 @given(text)
 def test_a_cell_value_is_one_word_of_any_shell(empty, value):
