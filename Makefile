@@ -16,7 +16,7 @@ else
 .DEFAULT_GOAL := help
 endif
 
-.PHONY: help compile all demo check test bench trace clean
+.PHONY: help compile all demo check test sweep bench trace clean
 
 help: ## list the targets
 	@echo 'make profile=NAME [job=NAME] [without=TIER,…] [out=FOLDER]'
@@ -38,6 +38,9 @@ check: .venv/.everything node_modules/.package-lock.json ## validate, compare ou
 test: .venv/.everything node_modules/.package-lock.json ## all tests; installs the system packages they need where it may
 	@tools/system_packages.sh
 	@tools/test.sh
+
+sweep: .venv/.everything node_modules/.package-lock.json ## the crash tests at every point, not at some: hours
+	@tools/sweep.sh
 
 bench: .venv/.everything ## measure: ratios against a named peer
 	@tools/bench.sh

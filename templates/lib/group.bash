@@ -92,6 +92,8 @@ find_cell_processes() { # <mark> <group or empty>
   for file in /proc/[0-9]*/stat; do
     pid=${file#/proc/} && pid=${pid%/stat}
     { IFS= read -r stat <"$file"; } 2>/dev/null || continue
+    # Most are none of ours: seen without taking the line apart.
+    [[ -n ${found[$pid]-} || -n $2 && $stat == *" $2 "* ]] || continue
     read -ra fields <<<"${stat##*) }"
     [[ ${fields[0]-} != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
     [[ -n ${found[$pid]-} ]] || { [[ -n $2 ]] && [[ ${fields[2]} == "$2" || ${fields[3]} == "$2" ]]; } || continue

@@ -72,5 +72,6 @@ PY
     nothing_false
     [[ -z $(find "$B/final_ckpts" -name '.gr-*') ]]
   done
+  echo "# aggregate: $killed of $total points tried" >&3
   ((killed >= 10))
 }
