@@ -117,6 +117,19 @@ write_sums() {
   replace_file "$B/SHA256SUMS" "$text"
 }
 
+# What RUN_FACTS.md tells besides the records (S92): the events with their overrides, and the roster. Only pull from B comes
+# home, so both are copied there, once more each time. Lines that another box left there stay.
+carry_logs() {
+  local name text
+  [[ $B != "$D" ]] || return 0
+  for name in events.tsv queue.tsv; do
+    [[ -s $D/$name ]] || continue
+    text=$(cat -- "$D/$name") || return
+    if [[ -s $B/$name ]]; then text=$(awk '!seen[$0]++' "$B/$name" "$D/$name") || return; fi
+    [[ -s $B/$name && $(<"$B/$name") == "$text" ]] || replace_file "$B/$name" "$text"$'\n' || return
+  done
+}
+
 # A list in a record's shape: the members are whole lines.
 record_list() { # <name> <lines with their commas>
   RECORD+=,$'\n''  "'$1'": ['$'\n'"$2"'  ]'

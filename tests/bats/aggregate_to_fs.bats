@@ -46,6 +46,49 @@ PY
   [[ -z $(find "$B" -name '*.tmp') ]]
 }
 
+@test "aggregate: events and roster go into the bundle, what another box left there stays, and twice is the same (S92)" {
+  finished_cell "$D" a
+  printf '2026-08-03T14:00:00Z\toverride\t-\t-\tDATA_DIR=/elsewhere\n' >"$D/events.tsv"
+  printf '2026-08-01T10:00:00Z\tadopt\t-\t-\tfrom an older box\n' >"$BATS_TEST_TMPDIR/older"
+  mkdir -p "$B" && cp "$BATS_TEST_TMPDIR/older" "$B/events.tsv"
+  run --separate-stderr aggregate --except 'b=diverged'
+  [[ $status -eq 0 ]]
+  grep -q 'older box' "$B/events.tsv"
+  grep -q 'DATA_DIR=/elsewhere' "$B/events.tsv"
+  grep -q 'excepted: diverged' "$B/events.tsv"
+  cmp "$D/queue.tsv" "$B/queue.tsv"
+  cp "$B/events.tsv" "$BATS_TEST_TMPDIR/first"
+  run --separate-stderr aggregate
+  [[ $(grep -c 'older box' "$B/events.tsv") == 1 && -z $(find "$B" -name '*.tmp') ]]
+  sed 1q "$B/events.tsv" | grep -q 'older box'
+  sound 2 1 2
+}
+
+@test "aggregate: spent inodes and a full tier leave the old bundle; with room the rerun completes (T19, T20, case 93)" {
+  [[ $EUID -eq 0 ]] || skip 'needs root for a small tmpfs'
+  local words first said more
+  for words in size=8m,nr_inodes=14:nr_inodes=200 size=140k,nr_inodes=200:size=8m; do
+    rm -rf "${D:?}" && run_record_here "$D" && roster "$D" a b
+    mount -t tmpfs -o "${words%:*}" tmpfs "$DURABLE_DIR" || skip 'no mount here'
+    finished_cell "$D" a 40000
+    run --separate-stderr aggregate
+    [[ -s $B/PULL_MANIFEST.json ]] || { umount "$DURABLE_DIR" && fail_with "no first bundle with $words"; }
+    cp "$B/PULL_MANIFEST.json" "$BATS_TEST_TMPDIR/old"
+    finished_cell "$D" b 90000
+    for more in 1 2 3 4 5 6 7 8; do [[ $words != *nr_inodes=14:* ]] || : >"$D/cells/b/best.pth.$more"; done
+    run --separate-stderr aggregate
+    first=$status said=$output
+    # Old or new, never half: what is listed is there and right.
+    (cd "$B" && sha256sum -c --strict --quiet SHA256SUMS) || { umount "$DURABLE_DIR" && fail_with "half a bundle with $words"; }
+    [[ ! -e $B/records/b.json ]] || { umount "$DURABLE_DIR" && fail_with "b is in the bundle with $words"; }
+    mount -o "remount,${words#*:}" "$DURABLE_DIR"
+    run --separate-stderr aggregate
+    (sound 2 2 4) || { umount "$DURABLE_DIR" && fail_with "the rerun with $words"; }
+    umount "$DURABLE_DIR"
+    [[ $first -ne 0 && $said != *done* && $status -eq 0 ]] || fail_with "first $first, then $status, with $words"
+  done
+}
+
 @test "aggregate: one cell still missing: exit 1, and the manifest holds the finished one (T18)" {
   finished_cell "$D" a
   run --separate-stderr aggregate

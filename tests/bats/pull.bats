@@ -334,6 +334,42 @@ PY
   [[ $first -eq 73 && $said == *'bytes are to come and'* && $status -eq 0 && $whole -eq 0 ]]
 }
 
+@test "pull: spent inodes here end in a refusal, and with room the rerun completes (T20, case 113)" {
+  [[ $EUID -eq 0 ]] || skip 'needs root for a small tmpfs'
+  bundle a b c
+  mkdir -p "$LOCAL_DIR"
+  mount -t tmpfs -o size=40m,nr_inodes=16 tmpfs "$LOCAL_DIR" || skip 'no mount here'
+  run --separate-stderr here
+  local first=$status said=$stderr short
+  short=$(cd "$LOCAL_DIR/local.r1" && find final_ckpts -type f ! -exec cmp -s {} "$B/{}" \; -print && find . -maxdepth 1 -name PULL_MANIFEST.json) || :
+  mount -o remount,nr_inodes=400 "$LOCAL_DIR"
+  run --separate-stderr here
+  local whole=0
+  home_is_whole local || whole=$?
+  umount "$LOCAL_DIR"
+  [[ $first -ne 0 && -z $short && $said == *refused* && $status -eq 0 && $whole -eq 0 ]] || fail_with "first $first: $said; short: $short"
+}
+
+@test "pull: overrides and the roster come home and stand in RUN_FACTS.md (S92)" {
+  CELL_BYTES=10
+  bundle a
+  # A real checkpoint, so that the verification has nothing to say against it.
+  rm -r "$B" && rm "$D/state/"*
+  PYTHONPATH=$ROOT/tests/unit "$PYTHON" -c 'import struct, sys; from verify_bundles import state_dict, tensor, torch_zip
+open(sys.argv[1], "wb").write(torch_zip(state_dict({"m": tensor("FloatStorage", "0", 2, (2,))}), {"0": struct.pack("<2f", 1, 2)}))' "$D/cells/a/best.pth"
+  finished_cell "$D" a
+  printf '2026-08-03T14:00:00Z\toverride\t-\t-\tDATA_DIR=/elsewhere\n' >"$D/events.tsv"
+  DATA_DIR=$BOX/data DURABLE_DIR=$BOX/durable "$OUT/box/aggregate_to_fs.sh" >/dev/null
+  run --separate-stderr here
+  [[ $status -eq 0 ]] || fail_with 'not pulled'
+  home_is_whole local
+  cmp "$L/events.tsv" "$B/events.tsv" && cmp "$L/queue.tsv" "$D/queue.tsv"
+  run python3 "$OUT/local/verify_local.py" "$L"
+  [[ $status -eq 0 ]] || fail_with 'not verified'
+  grep -q 'override: .*DATA.*elsewhere' "$L/RUN_FACTS.md"
+  grep -q '^## Commands' "$L/RUN_FACTS.md"
+}
+
 @test "pull: --only one cell, and the manifest stays away; --print does and makes nothing (F2)" {
   bundle a b
   run --separate-stderr here --print
