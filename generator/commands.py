@@ -79,7 +79,8 @@ def diff(given: argparse.Namespace) -> int:
             job = "" if b.job_doc.name == "demo" else f" --job {given.job}"
             print(
                 f"gpu-runbook: {shown_path(target)} differs; to update it: python -m generator compile {word}{job}"
-                + "".join(f" --without {name}" for name in without),
+                + "".join(f" --without {name}" for name in without)
+                + (f" --out {given.out}" if given.out else ""),
                 file=sys.stderr,
             )
     return worst
@@ -96,15 +97,23 @@ def _changes(b: Bindings, target: Path, files: dict):
         if target.is_dir()
         else set()
     )
-    for path in sorted(wanted.keys() | there):
+    changed = False
+    for path in sorted(wanted.keys() | there, key=lambda one: (one == "SOURCES.json", one)):
         place = target / path
         old = place.read_bytes() if path in there else None
         new = wanted[path].data if path in wanted else None
         names = (f"a/{path}" if old is not None else "/dev/null", f"b/{path}" if new is not None else "/dev/null")
+        if changed and path == "SOURCES.json":
+            old, new = _inputs_only(old), _inputs_only(new)  # the digests of what is shown above tell nothing more
         if old != new:
+            changed = True
             yield from _unified((old or b"").decode("utf-8", "replace"), (new or b"").decode("utf-8", "replace"), names)
         if old is not None and new is not None and bool(place.stat().st_mode & 0o100) != wanted[path].executable:
             yield f"mode of {path}: {'0755' if wanted[path].executable else '0644'} is wanted\n"
+
+
+def _inputs_only(record: bytes | None) -> bytes | None:
+    return None if record is None else record.partition(b'\n  "files": [')[0] + b"\n"
 
 
 def _unified(old: str, new: str, names: tuple[str, str]):

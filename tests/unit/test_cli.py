@@ -293,6 +293,33 @@ def test_a_secret_is_found_and_not_said_again(gr, folder, old, new, form):
     assert code == 1 and "hf_A1b2C3" not in out + err
 
 
+def test_the_readme_shows_what_explain_and_diff_say():
+    """Issue: real output. Numbers of lines move with the templates, so they are not compared."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    def plain(text: str) -> str:
+        return re.sub(r"lines? [0-9]+(?:, [0-9]+)*", "lines N", re.sub(r":[0-9]+", ":N", text))
+
+    shown = readme.partition("generator explain runpod GRACE_S\n")[2].partition("```")[0]
+    assert plain(shown) == plain(program("explain", "runpod", "GRACE_S").stdout.decode())
+    assert re.search(r"generator diff runpod .*\n--- a/RUNBOOK.md\n(?s:.*)\n-readonly GRACE_S=5\n\+readonly GRACE_S=10\n", readme)
+
+
+def test_diff_tells_the_inputs_digests_and_not_those_of_each_file(gr):
+    """SOURCES.json comes last and says what was compiled; the digests of files that are shown above say nothing more."""
+    assert gr("compile", "rental")[0] == 0
+    path = gr.root / "profiles/rental.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("interval_s: 15", "interval_s: 20"), encoding="utf-8")
+    code, out, err = gr("diff", "rental", "--out", str(gr.root / "out/rental"))
+    last = out.rpartition("--- a/")[2]
+    assert code == 1 and last.startswith("SOURCES.json") and '"path"' not in last and out.count("sha256") < 4 and f"--out {gr.root}/out/rental" in err
+    record = gr.root / "out/rental/SOURCES.json"
+    assert gr("compile", "rental")[0] == 0
+    record.write_text(record.read_text(encoding="utf-8").replace('"mode": "0755"', '"mode": "0700"', 1), encoding="utf-8")
+    code, out, _ = gr("diff", "rental")
+    assert code == 1 and "0700" in out
+
+
 def test_the_console_script_is_the_same_program(tmp_path):
     """What pip makes of [project.scripts] calls generator.__main__:main."""
     import tomllib
