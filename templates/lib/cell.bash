@@ -107,7 +107,7 @@ drop_dead_room() {
 take_cell() {
   local rc=0
   CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
-  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
+  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 PEAK_MEMORY='' OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
   trap 'on_stop TERM' TERM
   trap 'on_stop INT' INT
   trap 'on_stop HUP' HUP
@@ -173,7 +173,7 @@ write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no
   record_int signal "$CELL_SIGNAL" || return
   record_text started "$STARTED"
   record_text ended "$ENDED"
-  record_int peak_memory_bytes '' || return
+  record_int peak_memory_bytes "$PEAK_MEMORY" || return
   record_text gpu "$GPU_SAID"
   record_text command_sha256 "$COMMAND_SHA"
   record_text files_sha256 ''
@@ -239,23 +239,24 @@ prepare_child() {
 }
 
 run_cell() {
-  local REPLY watch=$((WALL_S + STALL_S))
+  local REPLY
   oom_count
   OOM_BEFORE=$REPLY BEGAN=$SECONDS
   printf 'gpu-runbook: cell %s attempt %s run %s started %s resume %s command %s gpu %s\n' "$CELL" "$ATTEMPT" "$RUN_ID" "$STARTED" \
     "$CELL_RESUME" "$COMMAND_SHA" "${GPU_SAID:-none asked for}" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
   ((LOG_LOST == 0)) || return 0
   if [[ -z $STOP_SIGNAL ]]; then
+    { : >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
     start_group "$CELL_LOG" prepare_child "$BASH" -c "$COMMAND"
     CELL_ALIVE=1
     [[ -z $STOP_SIGNAL ]] || forward_stop
-    if ((watch > 0)); then
-      watch_limits $$ </dev/null >/dev/null 2>&1 &
-      WATCH_PID=$!
-    fi
+    watch_cell $$ </dev/null >/dev/null 2>&1 &
+    WATCH_PID=$!
     wait_group
     CELL_ALIVE=0
     stop_watchers
+    { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+    [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
     sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5
   fi
   utc_now

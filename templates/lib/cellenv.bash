@@ -116,6 +116,7 @@ cache_env() {
     export HF_HOME
     export HF_HUB_CACHE=${HF_HUB_CACHE:-$HF_HOME/hub} HF_DATASETS_CACHE=${HF_DATASETS_CACHE:-$HF_HOME/datasets}
   else
+    # None: the library's own default, which is below XDG_CACHE_HOME and so on scratch, not in the home folder.
     unset HF_HOME
   fi
   # Short on purpose: sockets of worker processes lie in it, and their whole path has about 100 characters.

@@ -46,22 +46,26 @@ wait_group() {
   done
 }
 
-# The limits, watched from beside: it signals run_one, which decides. Ends with the cell, or when run_one is gone.
-watch_limits() { # <run_one's pid>
-  local main=$1 tick=$((STALL_S / 8)) start=$SECONDS life=$SECONDS stamp=$D/logs/$CELL/.alive
+# The cell, watched from beside: its limits, of which it tells run_one, which decides; its memory; and run_one itself, whose
+# death ends the cell. Ends with the cell, or when run_one is gone.
+watch_cell() { # <run_one's pid>
+  local main=$1 tick=$((STALL_S / 8)) start=$SECONDS life=$SECONDS stamp=$D/logs/$CELL/.alive pause=1 PEAK=0
   trap - TERM INT HUP USR1 USR2 EXIT
   ((tick > 0 && tick <= 20)) || tick=20
   if ((STALL_S > 0 && STALL_S < 8)); then tick=1; fi
   if ((WALL_S > 0 && WALL_S < tick)); then tick=1; fi
   ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
   while :; do
-    idle "$tick"
+    # Short at first, so that short cells have a figure for their memory too.
+    idle "$pause"
+    pause=$((pause * 2 < tick ? pause * 2 : tick))
     if ! same_process "$main" "$MY_TICKS"; then
       # Run_one was killed. Nobody would record how the cell ends, and a second attempt may come at any time.
       end_group TERM
       wait "$KILLER_PID" || :
       return 0
     fi
+    look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
       life=$SECONDS
       printf x >"$stamp" 2>/dev/null || :
@@ -71,6 +75,27 @@ watch_limits() { # <run_one's pid>
       return 0
     fi
   done
+}
+
+# The memory of the cell's group and session, by the kernel's own figures: the largest sum of what its processes held when we
+# looked, or the highest mark of one of them. Kept in PEAK and beside the log.
+look_memory() {
+  local file stat fields name value rest sum=0 high=0
+  for file in /proc/[0-9]*/stat; do
+    { IFS= read -r stat <"$file"; } 2>/dev/null && [[ $stat == *" $CELL_PID "* ]] || continue
+    read -ra fields <<<"${stat##*) }"
+    [[ ${fields[2]-} == "$CELL_PID" || ${fields[3]-} == "$CELL_PID" ]] || continue
+    while read -r name value rest; do
+      case $name in
+        VmHWM:) ((value * 1024 <= high)) || high=$((value * 1024)) ;;
+        VmRSS:) sum=$((sum + value * 1024)) ;;
+      esac
+    done 2>/dev/null <"${file%stat}status" || :
+  done
+  ((sum >= high)) || sum=$high
+  ((sum > PEAK)) || return 0
+  PEAK=$sum
+  { printf '%s\n' "$PEAK" >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
 }
 
 # A sign of life: the log grew, or anything in the cell's folder was written. Both, for many trainers print nothing.

@@ -87,7 +87,8 @@ teardown() { cells_teardown; }
   for line in CELL_NAME=a CELL_INDEX=0 "CELL_DIR=$D/cells/a" CELL_ATTEMPT=1 CELL_RESUME=0 PY=python3 PYTHONUNBUFFERED= CUDA_DEVICE_ORDER=PCI_BUS_ID "SCRATCH=$SCRATCH/gpu-runbook/r" "TMPDIR=$SCRATCH/gpu-runbook/r/t/0"; do
     grep -qxF "$line" "$env" || { echo "no $line" >&2 && return 1; }
   done
-  ! grep -q '^HF_HOME=' "$env"
+  # The hub's libraries use XDG_CACHE_HOME/huggingface then, which is on scratch.
+  not grep -q '^HF_HOME=' "$env"
   for name in TORCH_HOME TRITON_CACHE_DIR XDG_CACHE_HOME WANDB_CACHE_DIR WANDB_DIR MPLCONFIGDIR CUDA_CACHE_PATH; do
     grep -qE "^$name=$BATS_TEST_TMPDIR/(scratch|data)/" "$env"
   done
@@ -201,6 +202,13 @@ teardown() { cells_teardown; }
   bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
   pid=$!
   wait_for 10 test -s "$D/cells/a/latest.pth"
+  # All of them at once, as a memory killer or a person may: what watches the cell beside run_one too.
+  for file in /proc/[0-9]*/stat; do
+    { read -r stat <"$file"; } 2>/dev/null || continue
+    [[ ${stat##*) } == ?" $pid "* ]] || continue
+    child=${file#/proc/} && child=${child%/stat}
+    if { tr '\0' ' ' <"/proc/$child/cmdline"; } 2>/dev/null | grep -q 'run_one[.]sh'; then kill -KILL "$child"; fi
+  done
   kill -KILL $pid
   wait $pid 2>/dev/null || :
   cell_alive
@@ -213,6 +221,30 @@ teardown() { cells_teardown; }
   kill -TERM $pid
   wait $pid || [[ $? -eq 143 ]]
   nothing_alive
+}
+
+@test "without any limit too: run_one is killed, and its trainer is told and ends by itself (case 43, T17)" {
+  cell a saves
+  sed 's/^readonly WALL_S=[0-9]*/readonly WALL_S=0/; s/^readonly STALL_S=[0-9]*/readonly STALL_S=0/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
+  bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
+  pid=$!
+  wait_for 10 test -e "$D/cells/a/ready"
+  kill -KILL $pid
+  wait $pid 2>/dev/null || :
+  wait_for 15 nothing_alive
+  # It saved; nobody has recorded an end, so it is unknown, and it is not called a success.
+  [[ -s $D/cells/a/stamp && $(state a) == running && ! -e $B/records/a.json ]]
+}
+
+@test "the highest memory of a cell that lived long enough stands in its record; a shorter one says null (X8)" {
+  cell a ok
+  printf 'b\ttext=$(head -c 60000000 /dev/zero | tr "\\0" x); read -r -t 2.5 <> <(:); echo {} >"$CELL_DIR/metrics.json"; echo w >"$CELL_DIR/best.pth"\n' >>"$Q"
+  one a
+  [[ $(member "$D/state/a.json" peak_memory_bytes) == null ]]
+  one b
+  [[ $status -eq 0 ]]
+  peak=$(member "$B/records/b.json" peak_memory_bytes)
+  ((peak > 50000000 && peak < 2000000000))
 }
 
 # --- signals ---
