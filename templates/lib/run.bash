@@ -17,8 +17,18 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
+  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+}
+
+# S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
+scratch_apart() {
+  local place
+  for place in "$D" "$B"; do
+    [[ $place/ != "$S"/* && ! $place -ef $S ]] ||
+      refuse "$EX_CONFIG" "SCRATCH=$SCRATCH" "$place lies in $S, which is emptied when room is short" "set SCRATCH to another folder"
+  done
 }
 
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.

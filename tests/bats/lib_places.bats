@@ -1,0 +1,31 @@
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # tests are subshells; bats sets status
+load helper
+
+setup() {
+  common_setup
+  PROG=test RUN=demo DETACH=nohup
+  local lib
+  for lib in exit log path run; do
+    # shellcheck source=/dev/null
+    source "$ROOT/templates/lib/$lib.bash"
+  done
+  DATA_DIR=$BATS_TEST_TMPDIR/data DURABLE_DIR=$BATS_TEST_TMPDIR/kept SCRATCH=$BATS_TEST_TMPDIR/scratch
+  mkdir -p "$DATA_DIR" "$DURABLE_DIR" "$SCRATCH"
+}
+
+# S22 P331: what a person overrides is held to the same as the profile.
+@test "places: a run's folders in the scratch that is emptied are refused, also through a link" {
+  run_places
+  [[ $D == "$DATA_DIR/demo" && $B == "$DURABLE_DIR/demo" && $S == "$SCRATCH/gpu-runbook/demo" ]]
+  DURABLE_DIR=$SCRATCH/gpu-runbook run --separate-stderr run_places
+  refused 78 'which is emptied' "$SCRATCH/gpu-runbook/demo"
+  DATA_DIR=$SCRATCH/gpu-runbook/demo/x run --separate-stderr run_places
+  refused 78 'which is emptied'
+  mkdir -p "$SCRATCH/gpu-runbook/demo" "$DURABLE_DIR"
+  ln -s "$SCRATCH/gpu-runbook/demo" "$DURABLE_DIR/demo"
+  run --separate-stderr run_places
+  refused 78 'which is emptied' "$DURABLE_DIR/demo"
+  rm "$DURABLE_DIR/demo"
+  DURABLE_DIR='' run_places # one tier
+  SCRATCH=$DATA_DIR/scratch run_places
+}
