@@ -19,53 +19,96 @@ def helpers(b: Bindings) -> dict:
     places = words(b)
 
     def fill(command: str) -> str:
+        command = command.replace("@NODE ", f"srun {need_flags(b)} " if b["KIND"].value == "slurm" else "")
         return re.sub(r"@([A-Z]+)\b", lambda match: places[match[1]], command)
 
-    def box(command: str) -> quote.Safe:
-        return on_box(b["KIND"].value, fill(command))
+    def box(command: str, flags: str = "-n ") -> quote.Safe:
+        return on_box(b["KIND"].value, fill(command), b["RUN"].value, flags)
 
-    def script(command: str) -> quote.Safe:
+    def script(command: str, node: str = "") -> quote.Safe:
         if b["KIND"].value == "owned":
             return quote.Safe("box/" + command)
-        return box("cd @BOX && ./" + command)
+        # An upload may have lost the x bit, so bash stands in front.
+        return box(f"cd @BOX && {node}bash ./{command}")
 
     return {
-        "box": box, "script": script, "here": lambda command: quote.Safe(fill(command)), "prose": prose, "cite": cite, "check": check,
+        "box": box, "script": script, "here": lambda command: quote.Safe(fill(command).replace("$RUN", "${RUN:-" + run_word(b["RUN"].value) + "}")), "prose": prose, "cite": cite, "check": check,
         "say": quote.Safe, "gap": quote.Safe(), "clause": lambda text: prose(str(text).rstrip(". ")),
-        "get": lambda item, key: item.get(key, ""), "yes": lambda value: quote.Safe("yes" if value else "no"), "run_dir": places["D"].strip('"'), "bundle_dir": places["B"].strip('"'),
+        "get": lambda item, key: item.get(key, ""), "yes": lambda value: quote.Safe("yes" if value else "no"),
+        "run_dir": f"{b['DATA_DIR'].value}/{b['RUN'].value}", "bundle_dir": f"{b['DURABLE_DIR'].value or b['DATA_DIR'].value}/{b['RUN'].value}",
+        "run_word": quote.Safe("${RUN:-" + run_word(b["RUN"].value) + "}"), "session_s": session_s(b), "adopt": adopt(b["KIND"].value), "need_flags": quote.Safe(need_flags(b)),
+        "job_minutes": b.budget["minutes"] * 6 // 5 + 15, "stop_days": next((one["retention_days"] for one in b.actions if one["like"] == "stop"), None),
         "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
         "long_job": b.budget["minutes"] > 60, "action_of": lambda action: how(b, action), "spaced": lambda items: ", ".join(items) or "nothing",
         "spaced_or_dash": lambda items: ", ".join(items) or "–",
     }
 
 
-def shell_path(path: str) -> str:
-    """A path as one double-quoted bash word in which a leading ~ or $NAME still expands, where it is run."""
+def path_text(path: str) -> str:
+    """A path as text inside double quotes and ${X:-…}: a $NAME or leading ~ still expands, where it is run, nothing else does."""
     text = "$HOME" + path[1:] if path.startswith("~") else path
-    parts = [part if re.fullmatch(r"\$[A-Za-z_]\w*", part) else re.sub(r'([\\"$`])', r"\\\1", part) for part in text.split("/")]
-    return '"' + "/".join(parts) + '"'
+    parts = [part if re.fullmatch(r"\$[A-Za-z_]\w*", part) else re.sub(r'([\\"$`}])', r"\\\1", part) for part in text.split("/")]
+    return "/".join(parts)
+
+
+def shell_path(path: str) -> str:
+    """A path as one double-quoted bash word."""
+    return '"' + path_text(path).replace("\\}", "}") + '"'
+
+
+def run_word(run: str) -> str:
+    """The run's name; it needs no quotes anywhere, or it is no name."""
+    return run if re.fullmatch(r"[A-Za-z0-9._-]+", run) else "run"
+
+
+def need_flags(b: Bindings) -> str:
+    """What one cell needs, as flags of srun and sbatch."""
+    gpus = f"--gpus={b['NEED_GPUS'].value} " if b["NEED_GPUS"].value else ""
+    return f"{gpus}--mem={-(-b['NEED_RAM_BYTES'].value // 1000000)}M"
+
+
+def session_s(b: Bindings) -> int:
+    """After how many seconds a notebook's queue ends by itself: an hour before the shortest cap of a session; 0 = no cap is known."""
+    caps = [one["after_s"] for one in b.clocks if one.get("after_s") and re.search("cap|lifetime|max-runtime", one["id"])]
+    return max(min(caps) - 3600, 1800) if caps and b["KIND"].value == "notebook" else 0
 
 
 def words(b: Bindings) -> dict[str, str]:
     """@NAME in a command of the template -> the bash word that it stands for."""
-    run = b["RUN"].value
-    data, durable = b["DATA_DIR"].value, b["DURABLE_DIR"].value or b["DATA_DIR"].value
+    # Over ssh and kubectl the values that travel along say RUN.
+    run = "$RUN" if b["KIND"].value in (*SSH, "kubernetes") else "${RUN:-" + run_word(b["RUN"].value) + "}"
+    data = "${DATA_DIR:-" + path_text(b["DATA_DIR"].value) + "}"
+    # An empty DURABLE_DIR means that there is none; then a path of it must not be that of another run.
+    durable = "${DURABLE_DIR-" + path_text(b["DURABLE_DIR"].value) + "}" if b["DURABLE_DIR"].value else "${DURABLE_DIR:-" + data + "}"
     return {
-        "DATA": shell_path(data), "DURABLE": shell_path(durable), "D": shell_path(f"{data}/{run}"), "B": shell_path(f"{durable}/{run}"),
-        "BOX": shell_path(f"{data}/{run}/box/current"), "PY": shell_path(b["PY"].value), "TIER": shell_path(b.data["path"]),
-        "HOOK": shell_path(b["PROXY_HOOK"].value),
+        "DATA": f'"{data}"', "D": f'"{data}/{run}"', "B": f'"{durable}/{run}"', "BOX": f'"{data}/{run}/box/current"',
+        "PY": '"${PY:-' + path_text(b["PY"].value) + '}"',
     }
 
 
-def on_box(kind: str, command: str) -> quote.Safe:
-    """A command as it is typed on the laptop (through ssh or kubectl), or on the box itself where nothing leads there."""
+def adopt(kind: str) -> quote.Safe:
+    """How a run goes on at another box."""
+    if kind in ("slurm", "kubernetes", "notebook"):
+        return quote.Safe("start it again as in P3.2, which says `--adopt` itself; never let two of them run at once.")
+    return quote.Safe("push to the new one, and there give P3.2's command as `formal_run.sh start --adopt`. Without that word it is refused (75: the old box has "
+                      "the run); with it the old box's claims count as dead, so say it only when that box is gone for good.")
+
+
+def on_box(kind: str, command: str, run: str = "run", flags: str = "-n ") -> quote.Safe:
+    """A command as it is typed on the laptop (through ssh or kubectl), or on the box itself where nothing leads there.
+
+    The run's name and what a person set for the box travel along: no ssh forwards them. With -n it does not swallow the lines
+    that were pasted behind it.
+    """
+    values = "export RUN=${RUN:-" + run_word(run) + "} ${BOX_ENV-};"
+    carried = f'"{values}" ' if re.search(r"\$|\./|srun", command) else ""
     inner = command.replace("'", "'\\''")
     if kind in SSH:
-        return quote.Safe(f"ssh \"${{HOST:?}}\" '{inner}'")
+        return quote.Safe(f"ssh {flags}\"${{HOST:?}}\" {carried}'{inner}'")
     if kind == "kubernetes":
         if "$" in command:
             # In double quotes, or a checker takes the dollars for a slip.
-            return quote.Safe('kubectl exec "job/${INSTANCE:?}" -- bash -c "' + re.sub(r'([\\"$`])', r"\\\1", command) + '"')
+            return quote.Safe('kubectl exec "job/${INSTANCE:?}" -- bash -c "' + values + " " + re.sub(r'([\\"$`])', r"\\\1", command) + '"')
         return quote.Safe(f"kubectl exec \"job/${{INSTANCE:?}}\" -- bash -c '{inner}'")
     return quote.Safe(command)
 

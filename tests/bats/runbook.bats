@@ -2,6 +2,8 @@
 # The runbook is what a person types: its own blocks, in its own order, on this machine.
 # shellcheck disable=SC2154 # bats sets status, output and stderr
 load helper
+load sshd
+teardown() { sshd_stop; }
 
 # The N-th fenced block (from 1) of SECTION whose info string is INFO, without the indent of its list.
 block() { # <section's beginning> <info> <n>
@@ -16,7 +18,7 @@ type_block() { # <section's beginning> <info> <n>
   local text
   text=$(block "$@")
   [[ -n $text ]] || fail_with "no block $*"
-  run --separate-stderr bash -c "cd $(printf '%q' "$OUT") && export CODE_DIR=$(printf '%q' "$CODE_DIR") INSTANCE=local PRICE_PER_HOUR=0; set -e; $text"
+  run --separate-stderr bash -c "cd $(printf '%q' "$OUT") && export CODE_DIR=$(printf '%q' "$CODE_DIR") INSTANCE=local PRICE_PER_HOUR=0; ${VALUES-} set -e; $text"
 }
 ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
 
@@ -46,16 +48,52 @@ ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
   type_block 'Phase 4' 'bash verify' 1
   ended_well 'P4' && [[ -n $output ]]
   # Phase 5: aggregate, count, pull, verify, and the gate.
-  for n in 1 2 3; do
+  for n in 1 2 3 4; do
     type_block 'Phase 5' bash "$n"
     ended_well "P5, block $n"
     [[ $n != 2 || $output == *2 ]] || fail_with 'not two records'
   done
+  tar -tzf "$HOME/gpu-runs/local.tiny.logs.tgz" | grep -q 'attempt-001.log' || fail_with 'the logs are not home'
   type_block 'Phase 5' 'bash verify' 1
   ended_well 'P5' && [[ $output == *'OK 2/2, errors 0'* ]]
-  type_block 'Phase 5' bash 4
+  type_block 'Phase 5' bash 5
   ended_well 'the gate' && [[ $output == *'The gate is open. Nothing was done.'* ]]
   # With --run and without anybody there, it stays shut.
-  type_block 'Phase 5' bash 5
+  type_block 'Phase 5' bash 6
   refused 77 'nobody approved it'
+}
+
+@test "runbook: another RUN and other folders hold on both sides, over ssh (case 131 S49)" {
+  need_tool git tmux rsync
+  local line
+  sshd_start
+  printf '%s\n' "  UserKnownHostsFile $SSHD_DIR/known" >>"$SSHD_DIR/client"
+  compile_job generic-ssh tests/fixtures/runbook/tiny.yaml
+  mkdir "$BATS_TEST_TMPDIR/src" && echo '*.sh text eol=lf' >"$BATS_TEST_TMPDIR/src/.gitattributes"
+  make_repository "$BATS_TEST_TMPDIR/src"
+  # The person's own block, with another run and another folder in it.
+  VALUES="export DATA_DIR=$BOX_HOME/other; $(block 'Your values' bash 1 | sed 's/HOST=[^ ]*/HOST=demo-pod/; s/RUN=tiny$/RUN=tiny.2/; s/INSTANCE=""/INSTANCE=pod-1/; s/CODE_DIR=.*//')"$'\n'
+  type_block 'Phase -1' 'bash verify' 1
+  ended_well 'P-1' && [[ $output == reachable ]]
+  while IFS= read -r line; do
+    [[ $line != local/patrol.sh* ]] || wait_for 60 grep -q '"state": "success"' "$BOX_HOME/other/tiny.2/formal.json"
+    run --separate-stderr bash -c "cd $(printf '%q' "$OUT") && $VALUES export CODE_DIR=$(printf '%q' "$CODE_DIR"); $line"
+    ended_well "short path: $line"
+  done < <(block 'Short path' bash 1 && block 'Short path' bash 2)
+  for line in 'Phase 2' 'Phase 3' 'Phase 4'; do
+    type_block "$line" 'bash verify' 1
+    ended_well "$line"
+  done
+  for line in 1 2 3 4; do
+    type_block 'Phase 5' bash "$line"
+    ended_well "P5, block $line"
+  done
+  [[ -s $HOME/gpu-runs/generic-ssh.tiny.2.logs.tgz ]] || fail_with 'the logs are not home'
+  type_block 'Phase 5' 'bash verify' 1
+  ended_well 'P5' && [[ $output == *'OK 2/2, errors 0'* ]]
+  # Nothing of it lies, and nothing was read, in the folders that were compiled in.
+  [[ ! -e $HOME/gpu-runs/generic-ssh.tiny && $(cd "$BOX_HOME" && find . -name 'tiny' | wc -l) -eq 0 ]] || fail_with 'the compiled folders were used'
+  VALUES=${VALUES/tiny.2/tiny.3}
+  type_block 'Phase 2' 'bash verify' 1
+  [[ $status -ne 0 ]] || fail_with 'P2 passed for a run that never was, by the record of another'
 }

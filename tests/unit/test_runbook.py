@@ -1,6 +1,7 @@
 """Every profile's runbook: structure, blocks that run, words that have to be there, and nothing of another platform."""
 
 import re
+import shutil
 import subprocess
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ HEADINGS = [
     "Phase 1: connection and credentials", "Phase 2: queue and smoke", "Phase 3: detached launch", "Phase 4: monitoring",
     "Phase 5: aggregate, pull, verify, teardown", "Teardown table", "Failure handling", "Gotchas", "Facts",
 ]
+SHELLS = ["bash"] + (["zsh"] if shutil.which("zsh") else [])  # macOS types into a zsh
 PHASES = ["P-1", "P0", "P1", "P2", "P3", "P4", "P5"]
 
 
@@ -74,6 +76,8 @@ def test_steps_have_boxes_and_stable_ids(profile, job):  # S1 S6 S9
     assert len(ids) == len(set(ids)) > 30 or bound(profile)["KIND"].value in ("owned", "notebook", "kubernetes") and len(ids) > 24
     assert ids == sorted(ids, key=lambda one: tuple(map(int, one[1:].split("."))))
     assert re.findall(r"^- \[ \] \*\*(P-?\d) done\*\*, evidence", page, re.M) == PHASES
+    numbers = {phase: [int(one.split(".")[1]) for one in ids if one.startswith(phase + ".")] for phase in PHASES}
+    assert all(found == list(range(1, len(found) + 1)) for found in numbers.values()), numbers
     # An id means the same step in every runbook, whatever is left out.
     for one in re.findall(r"^- \[ \] \*\*(?:P3\.5|P5\.4|P-1\.7|P2\.2)\*\* (\w+)", page, re.M):
         assert one in ("Look", "Verify", "Scripts", "The")
@@ -122,7 +126,8 @@ def check_bash(found: list[str], tmp_path: Path) -> None:
     for index, body in enumerate(found):
         path = tmp_path / f"{index}.sh"
         path.write_text("#!/usr/bin/env bash\n" + body, encoding="utf-8")
-        subprocess.run(["bash", "-n", path], check=True)
+        for shell in SHELLS:
+            subprocess.run([shell, "-n", path], check=True)
         paths.append(path)
     got = subprocess.run([ROOT / ".venv/bin/shellcheck", "-S", "style", "--norc", *paths], capture_output=True, text=True)
     assert got.returncode == 0, got.stdout
@@ -219,7 +224,7 @@ def test_profile_gotchas_stand_once(profile):  # S10
 
 @every
 def test_image_step_only_where_there_is_one(profile):  # S20
-    assert ("**P-1.6**" in text(profile)) == bound(profile).profile["launch"]["image"]["reusable"]
+    assert ("**P-1.6** Save a reusable image" in text(profile)) == bound(profile).profile["launch"]["image"]["reusable"]
 
 
 @pytest.mark.parametrize("profile", PULL_ONLY)
@@ -245,7 +250,7 @@ def test_no_other_platform_is_named(profile):  # S2
 
 
 def test_the_template_names_no_platform():  # S2
-    template = (ROOT / "templates/runbook/RUNBOOK.md.j2").read_text(encoding="utf-8")
+    template = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "templates/runbook").glob("*.j2")))
     for name in set(PROFILES) - {"local", "lambda", "slurm", "kubernetes"}:
         assert not re.search(rf"\b{name}\b", template, re.I), name
 
@@ -352,7 +357,7 @@ def test_mirror_and_proxy_only_where_the_profile_has_them():  # S44 X7
     for profile in PROFILES:
         network, hook = bound(profile).profile["network"], bound(profile)["PROXY_HOOK"].value
         part = section(text(profile), "Phase 1: connection and credentials")
-        assert ("**P1.7**" in part) == bool(network["mirrors"] or hook), profile
+        assert ("no mirror and no proxy is known here" in part) == (not (network["mirrors"] or hook)), profile
         for name, value in network["mirrors"].items():
             assert f"`{name}={value}`" in part
     assert "in the same shell" in section(text("autodl"), "Phase 1: connection and credentials")
@@ -400,4 +405,181 @@ def test_prose_is_text():
 def test_shell_paths_expand_where_they_are_run():
     assert runbook.shell_path("$HOME/gpu runs") == '"$HOME/gpu runs"'
     assert runbook.shell_path("~/x$(y)") == '"$HOME/x\\$(y)"'
-    assert runbook.on_box("ssh-rental", "echo 'a'") == "ssh \"${HOST:?}\" 'echo '\\''a'\\'''"
+    assert runbook.shell_path("/a{b}") == '"/a{b}"' and runbook.path_text("/a{b}") == "/a{b\\}"
+    assert runbook.on_box("ssh-rental", "echo 'a'") == "ssh -n \"${HOST:?}\" 'echo '\\''a'\\'''"
+
+
+# --- what a newcomer ran into ---
+
+
+def remote(page: str) -> list[str]:
+    """Every line of a block that types a command on the box."""
+    return [line for body in blocks(page, "bash") + blocks(page, "bash verify") for line in body.splitlines()
+            if re.match(r'(ssh|kubectl exec) .*(\$\{DATA_DIR|\$\{DURABLE|\./|\$RUN)', line)]
+
+
+@every
+def test_run_and_folders_travel_to_the_box(profile):  # F26 case 131: another commit is another RUN, on both sides
+    page, b = text(profile), bound(profile)
+    if b["KIND"].value not in ("owned", "notebook"):
+        lines = remote(page)
+        assert len(lines) >= 5
+        assert all('"export RUN=${RUN:-demo} ${BOX_ENV-};' in line for line in lines), lines
+        assert 'export BOX_ENV="' in section(page, "Your values")
+    for body in blocks(page, "bash") + blocks(page, "bash verify"):
+        # No path of the run stands without the name and the folder that a person may have set.
+        assert f"{b['DATA_DIR'].value}/demo" not in body and not re.search(r"/demo(?![\w}])", body), body
+    assert "${RUN:-demo}" in blocks(page, "bash verify")[-1] and "RUN=demo.2` in [Your values]" in section(page, "Failure handling")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_values_reach_the_box_whole(shell, tmp_path):  # S49: folders with blanks and marks, set and not set
+    page = text("runpod")
+    line = next(one for one in remote(page) if "smoke.json" in one)
+    line = re.sub(r"'grep.*", "'printf \"%s|\" \"$RUN\" \"${DATA_DIR-unset}\" \"${DURABLE_DIR-unset}\"'", line)
+    fake = 'ssh() { shift; env -i PATH="$PATH" sh -c "$*"; }'
+    for before, said in (("", "demo|unset|unset|"), ("export DATA_DIR='/my data' DURABLE_DIR=''", "demo|/my data||"),
+                         ("export DURABLE_DIR='/k;eep'", "demo|unset|/k;eep|")):
+        got = subprocess.run([shell, "-c", f"{before}\n{blocks(page, 'bash')[0]}\n{fake}\n{line}"], capture_output=True, text=True)
+        assert got.stdout == said, got
+
+
+@every
+def test_no_comment_in_a_block(profile):  # an interactive zsh takes # for a command's word
+    page = text(profile, "sweep")
+    for body in blocks(page, "bash") + blocks(page, "bash verify"):
+        body = re.sub(r"<<'JOB'\n.*?^JOB$", "", body, flags=re.M | re.S)
+        assert not re.search(r"(^|\s)#", body, re.M), body
+
+
+@every
+def test_bash_stands_in_front(profile):  # an upload may have no x bit
+    page = text(profile)
+    if bound(profile)["KIND"].value != "owned":
+        assert not re.findall(r"(?<!bash )\./\w+\.sh", page)
+
+
+def patrol_loop(profile: str) -> str:
+    return next(body for body in blocks(text(profile), "bash") if "patrol.log" in body)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    "code,said,word",
+    [(0, "t runpod.demo: done; done 4/4 running 0", "DONE: aggregate, pull, teardown now; it costs 0.79 an hour"),
+     (1, "t runpod.demo: failed; done 3/4", "LOOK: patrol.sh ended with 1"), (77, "refused", "LOOK: patrol.sh ended with 77")])
+def test_the_patrol_loop_ends_and_says_so(shell, code, said, word, tmp_path):  # S70 S73: not all weekend at the meter
+    (tmp_path / "local").mkdir()
+    script = tmp_path / "local/patrol.sh"
+    # First healthy, then not known, then the end.
+    script.write_text(f"""#!/usr/bin/env bash
+echo x >>count
+case $(wc -l <count | tr -d " ") in 1) echo "t runpod.demo: healthy; done 1/4" ;; 2) echo "no answer"; exit 69 ;; *) echo "{said}"; exit {code} ;; esac
+""", encoding="utf-8")
+    script.chmod(0o755)
+    got = subprocess.run([shell, "-c", f"sleep() {{ :; }}; export HOST=h PRICE_PER_HOUR=0.79\n{patrol_loop('runpod')}\nwait"], cwd=tmp_path,
+                         capture_output=True, text=True, timeout=30)
+    assert word in got.stdout and (tmp_path / "count").read_text().count("x") == 3
+    assert (tmp_path / "patrol.log").read_text().count("\n") == 3
+
+
+def test_the_alias_is_a_file_that_is_overwritten(tmp_path):  # S16 S39 U28
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text("Host other\n  User me\n", encoding="utf-8")
+    block = next(body for body in blocks(text("runpod"), "bash") if "ServerAliveInterval" in body)
+    for address, port in (("10.0.0.1", "22"), ("10.0.0.2", "41022")):
+        subprocess.run(["bash", "-c", f"set -e; export HOME={tmp_path} HOST=gpu-x ADDRESS={address} PORT={port}\n{block}"], check=True)
+    assert (tmp_path / ".ssh/config").read_text() == "Include config.d/*\n\nHost other\n  User me\n"
+    alias = (tmp_path / ".ssh/config.d/gpu-x").read_text()
+    assert "10.0.0.2" in alias and "41022" in alias and "10.0.0.1" not in alias
+    assert "[P-1.10]" in section(text("runpod"), "Phase 1: connection and credentials")
+
+
+@with_jobs
+def test_slurm_is_one_job_on_one_node(job):  # case 131: a run belongs to one box
+    part = section(text("slurm", job), "Phase 3: detached launch")
+    block = blocks(part, "bash")[0]
+    assert block.startswith('ssh "${HOST:?}" ')  # the job file comes through its input
+    needs = bound("slurm", job).job["needs"]
+    for flag in ("--nodes=1", "--dependency=singleton", f"--mem={int(needs['ram_gb'] * 1000)}M", "--requeue"):
+        assert flag in block
+    assert (f"--gpus={needs['gpus']} " in block) == bool(needs["gpus"]) and "--array" not in part
+    output = re.search(r"--output=([^' ]+)", block)[1]
+    assert output.endswith("/logs/slurm-%j.out") and "/box" not in output
+    assert "run_queue.sh --adopt" in block and "*Missing here:* a run over several nodes" in part and "--cpus-per-task" in part
+    assert "`TERM`" in section(text("slurm"), "Phase 4: monitoring") and "none-yet" in section(text("slurm"), "Your values")
+
+
+def test_the_batch_script_checkpoints_and_aggregates(tmp_path):  # S55 T6: TERM before the limit reaches the queue
+    block = blocks(section(text("slurm"), "Phase 3: detached launch"), "bash")[0]
+    (tmp_path / "job").write_text(re.search(r"<<'JOB'\n(.*)^JOB$", block, re.M | re.S)[1], encoding="utf-8")
+    (tmp_path / "aggregate_to_fs.sh").write_text("echo aggregated >>said\n")
+    script = "bash job & n=$!; for i in $(seq 200); do [[ -e up ]] && break; sleep 0.05; done; kill -TERM $n; wait $n"
+    (tmp_path / "run_queue.sh").write_text("trap 'echo saved >>said; kill $s; exit 143' TERM\necho \"$1\" >>said\nsleep 30 & s=$!\n: >up\nwait $s\n")
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, timeout=30)
+    assert (tmp_path / "said").read_text().split() == ["--adopt", "saved", "aggregated"]
+
+
+@pytest.mark.parametrize("profile,seconds", [("kaggle", 28800), ("colab", 39600)])
+def test_a_notebook_ends_before_its_cap_and_keeps_its_output(profile, seconds):  # S11 S69
+    part = section(text(profile), "Phase 3: detached launch")
+    assert re.search(rf"timeout -s TERM {seconds} bash \./run_queue\.sh --adopt\nbash \./aggregate_to_fs\.sh\nexit 0$", blocks(part, "bash")[0].strip())
+    assert "sessions; each next one" not in part
+
+
+def test_a_job_longer_than_a_session_is_said(tmp_path):  # 6 cells of 5 h at a cap of 9 h
+    job = tmp_path / "long.yaml"
+    words = re.sub(r"wall_s: \d+", "wall_s: 0", (FIXTURES / "sweep.yaml").read_text(encoding="utf-8"))
+    job.write_text(re.sub(r"minutes: \d+", "minutes: 300", words), encoding="utf-8")
+    part = section(render._render_one(inputs("kaggle", str(job), (), Report()), "RUNBOOK.md", "runbook/RUNBOOK.md.j2"), "Phase 3: detached launch")
+    assert "**These cells need 20 h and one session has 8.0 h**: plan for 3 sessions" in part
+
+
+@pytest.mark.parametrize("profile", RENTED)
+def test_adopt_is_told_where_it_is_needed(profile):  # F23 case 131: the old box is gone for good
+    page = text(profile)
+    assert "--adopt" in section(page, "Failure handling") and "--adopt" in section(page, "Phase 4: monitoring")
+    if bound(profile)["KIND"].value in ("ssh-rental", "cloud-vm"):
+        assert "formal_run.sh start --adopt" in section(page, "Failure handling") and "`--adopt`" in section(page, "Phase 3: detached launch")
+
+
+@every
+def test_the_logs_can_be_fetched(profile):
+    part = section(text(profile), "Phase 5: aggregate, pull, verify, teardown")
+    assert "training logs are no part of the results and stay on the box" in part
+    assert any("logs.tgz" in body and "tar -czf" in body for body in blocks(part, "bash"))
+    assert part.index("logs.tgz") < part.index("**P5.8**")
+
+
+def test_git_is_announced_and_the_line_ends_are_committed(tmp_path):  # S21 U26: else the launch gate refuses later
+    page = text("runpod")
+    assert "an `origin` that you may push to" in section(page, "Your values")
+    block = next(body for body in blocks(page, "bash") if ".gitattributes" in body)
+    subprocess.run(["bash", "-c", f"""set -e; export HOME={tmp_path} GIT_CONFIG_NOSYSTEM=1
+git config --global user.name a; git config --global user.email a@b.c; git config --global init.defaultBranch main
+git init -q --bare origin; git init -q code; cd code; echo x >train.py; git add .; git commit -qm one; git remote add origin ../origin
+export CODE_DIR={tmp_path}/code
+{block}
+{block}
+test -z "$(git status --porcelain)"; test "$(git rev-parse HEAD)" = "$(git -C ../origin rev-parse main)"; test "$(git rev-list --count HEAD)" = 2
+grep -qx '[*].sh text eol=lf' .gitattributes"""], check=True, cwd=tmp_path, capture_output=True)
+
+def test_without_a_tier_the_steps_about_it_are_disowned():
+    page = text("runpod", "demo", ("network-volume",))
+    assert "Compiled without network-volume: leave out whatever the steps below say about it" in section(page, "Phase -1: one-time setup")
+    assert "none is left here, so keep a second copy at home" in page
+
+
+def test_an_own_machine_is_not_rented():
+    page = text("local", "sweep")
+    assert "no push, patrol and pull scripts" not in page and "was rented" not in page and "*before* renting" not in page
+
+
+def test_power_off_and_the_iron_law():
+    assert "> `--power-off` (P3.2) is no exception: it does not delete, the disks stay for 15 days" in text("autodl")
+    assert "is no exception" not in text("runpod") or bound("runpod")["POWER_OFF_COMMAND"].value
+
+
+def test_the_parts_are_short():
+    for path in (ROOT / "templates/runbook").glob("*.j2"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 400
