@@ -1,5 +1,7 @@
 #!/usr/bin/env bats
-# lib/classify: labelled samples of logs (tests/fixtures/logs/CLASS/*.log), with precision and recall by class.
+# lib/classify: labelled samples of logs (tests/fixtures/logs*/CLASS/*.log), with precision and recall by class.
+# logs_found and logs_held hold shapes of messages that the patterns were not written for: at first sight 32 of 46 and then, the
+# patterns mended, 18 of 28 new ones were told; each of the others was called a bug, which retries nothing. They count now.
 load helper
 
 setup() {
@@ -22,7 +24,7 @@ say() { # <log>
 measure() { # prints a table, and each sample that is classified wrongly
   local log label found class
   local -A right=() said=() all=()
-  for log in "$ROOT"/tests/fixtures/logs/*/*.log; do
+  for log in "$ROOT"/tests/fixtures/logs*/*/*.log; do
     label=${log%/*} && label=${label##*/}
     found=$(say "$log")
     all[$label]=$((${all[$label]:-0} + 1)) said[$found]=$((${said[$found]:-0} + 1))
@@ -41,7 +43,7 @@ measure() { # prints a table, and each sample that is classified wrongly
 }
 
 @test "what is never retried is never taken for transient (S81, S109)" {
-  for log in "$ROOT"/tests/fixtures/logs/{bug,oom_gpu,oom_host,non_finite,disk_full}/*.log; do
+  for log in "$ROOT"/tests/fixtures/logs*/{bug,killed,oom_gpu,oom_host,non_finite,disk_full}/*.log; do
     [[ $(say "$log") != transient ]] || { echo "$log" >&2 && return 1; }
   done
 }
