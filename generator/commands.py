@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 import sys
 from pathlib import Path
@@ -92,11 +93,7 @@ def _changes(b: Bindings, target: Path, files: dict):
     from .write import sources
 
     wanted = {**files, "SOURCES.json": Output(sources(b, files))}
-    there = (
-        {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")}
-        if target.is_dir()
-        else set()
-    )
+    there = _files(target) if target.is_dir() else set()
     changed = False
     for path in sorted(wanted.keys() | there, key=lambda one: (one == "SOURCES.json", one)):
         place = target / path
@@ -110,6 +107,16 @@ def _changes(b: Bindings, target: Path, files: dict):
             yield from _unified((old or b"").decode("utf-8", "replace"), (new or b"").decode("utf-8", "replace"), names)
         if old is not None and new is not None and bool(place.stat().st_mode & 0o100) != wanted[path].executable:
             yield f"mode of {path}: {'0755' if wanted[path].executable else '0644'} is wanted\n"
+
+
+def _files(target: Path) -> set[str]:
+    """The files in a folder; one that cannot be read is an error, not empty."""
+
+    def unreadable(error: OSError):
+        raise error
+
+    paths = [Path(folder, name) for folder, _, names in os.walk(target, onerror=unreadable) for name in names]
+    return {path.relative_to(target).as_posix() for path in paths if path.is_file() and not path.name.startswith(".")}
 
 
 def _inputs_only(record: bytes | None) -> bytes | None:

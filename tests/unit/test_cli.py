@@ -320,6 +320,21 @@ def test_diff_tells_the_inputs_digests_and_not_those_of_each_file(gr):
     assert code == 1 and "0700" in out
 
 
+def test_a_folder_that_cannot_be_read_is_no_empty_one(gr, monkeypatch):
+    """diff could not look: that is said, and not that every file is missing."""
+    assert gr("compile", "rental")[0] == 0
+    real = os.scandir
+
+    def closed(path):
+        if str(path).endswith("/box"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    code, out, err = gr("diff", "rental")
+    assert code == 1 and out == "" and "Permission denied" in err
+
+
 def test_the_console_script_is_the_same_program(tmp_path):
     """What pip makes of [project.scripts] calls generator.__main__:main."""
     import tomllib
