@@ -437,7 +437,7 @@ def test_the_values_reach_the_box_whole(shell, tmp_path):  # S49: folders with b
     page = text("runpod")
     line = next(one for one in remote(page) if "smoke.json" in one)
     line = re.sub(r"'grep.*", "'printf \"%s|\" \"$RUN\" \"${DATA_DIR-unset}\" \"${DURABLE_DIR-unset}\"'", line)
-    fake = 'ssh() { shift; env -i PATH="$PATH" sh -c "$*"; }'
+    fake = 'ssh() { shift 2; env -i PATH="$PATH" sh -c "$*"; }'
     for before, said in (("", "demo|unset|unset|"), ("export DATA_DIR='/my data' DURABLE_DIR=''", "demo|/my data||"),
                          ("export DURABLE_DIR='/k;eep'", "demo|unset|/k;eep|")):
         got = subprocess.run([shell, "-c", f"{before}\n{blocks(page, 'bash')[0]}\n{fake}\n{line}"], capture_output=True, text=True)
