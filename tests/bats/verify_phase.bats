@@ -131,7 +131,7 @@ expected:
   phase 3 'a;b'
   refused 78 'no ssh alias'
   mkdir "$BATS_TEST_TMPDIR/bin"
-  printf '#!/bin/bash\nprintf "to %%s\\033[2J\\n" "$1"\n' >"$BATS_TEST_TMPDIR/bin/ssh"
+  printf '#!/bin/bash\n[[ $1 != -n ]] || shift\nprintf "to %%s\\033[2J\\n" "$1"\n' >"$BATS_TEST_TMPDIR/bin/ssh"
   chmod +x "$BATS_TEST_TMPDIR/bin/ssh"
   PATH=$BATS_TEST_TMPDIR/bin:$PATH phase 3 box-alias
   ends_in 0 'on runpod (box-alias): PASS'
