@@ -76,6 +76,7 @@ gate_cell() {
   esac
   [[ -z $HF_HOME ]] || expand_path HF_HOME
   gate_inputs
+  env_spec
   gate_gpus
   read_secrets
   prove_proxy
@@ -122,7 +123,7 @@ take_cell() {
   esac
   printf -v CELL_LOG '%s/logs/%s/attempt-%03d.log' "$D" "$CELL" "$ATTEMPT"
   # Whoever ran it before may have died and left the trainer alive.
-  ((CLAIM_N == 0)) || sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S"
+  ((CLAIM_N == 0)) || { sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S" && name_cut_files; }
   clean_folder
   [[ -d $CELL_DIR ]] || mkdir -p -- "$CELL_DIR" || refuse "$EX_NOROOM" "$CELL_DIR" "the folder cannot be made" "look at the data tier: room, rights"
   utc_now
@@ -157,6 +158,17 @@ is_empty_folder() { # <folder>
   for path in "$1"/* "$1"/.[!.]* "$1"/..?*; do
     [[ ! -e $path && ! -L $path ]] || return 1
   done
+}
+
+# Empty files in the folder of a cell that is resumed: a hard stop may have left them for checkpoints. Named and left alone;
+# which checkpoint is whole, only its trainer can tell.
+name_cut_files() {
+  local path n=0
+  while IFS= read -r path; do
+    n=$((n + 1))
+    ((n <= 5)) || break
+    log "cell $CELL: empty, perhaps cut by a hard stop: ${path//[[:cntrl:]]/?}; resume from an older one"
+  done < <(find "$CELL_DIR" -type f -size 0 ! -name '.*' -print 2>/dev/null)
 }
 
 write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no rename where there was no record]
@@ -242,8 +254,8 @@ run_cell() {
   local REPLY
   oom_count
   OOM_BEFORE=$REPLY BEGAN=$SECONDS
-  printf 'gpu-runbook: cell %s attempt %s run %s started %s resume %s command %s gpu %s\n' "$CELL" "$ATTEMPT" "$RUN_ID" "$STARTED" \
-    "$CELL_RESUME" "$COMMAND_SHA" "${GPU_SAID:-none asked for}" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
+  printf 'gpu-runbook: cell %s attempt %s run %s started %s resume %s command %s environment %s gpu %s\n' "$CELL" "$ATTEMPT" "$RUN_ID" "$STARTED" \
+    "$CELL_RESUME" "$COMMAND_SHA" "$ENV_SPEC" "${GPU_SAID:-none asked for}" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
   ((LOG_LOST == 0)) || return 0
   if [[ -z $STOP_SIGNAL ]]; then
     { : >"$D/logs/$CELL/.peak"; } 2>/dev/null || :

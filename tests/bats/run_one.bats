@@ -551,3 +551,25 @@ teardown() { cells_teardown; }
   echo "# $each processes" >&3
   ((each > 5 && each <= 30))
 }
+
+@test "a cell's log names its environment by eight digits that differ when a package does (X9)" {
+  mkdir "$HOME/py"
+  printf '#!/bin/bash\necho "{\\"packages\\": [\\"torch==%%s\\"]}"\n' >"$HOME/py/python3"
+  digits() { sed -n '1s/.* environment \([0-9a-f]\{8\}\) .*/\1/p' "$D/logs/$1/attempt-001.log"; }
+  for one in a b c; do cell $one ok; done
+  for one in a:2.1 b:2.1 c:2.2; do
+    sed "s/%s/${one#*:}/" "$HOME/py/python3" >"$HOME/py/now" && chmod +x "$HOME/py/now"
+    PY=$HOME/py/now one "${one%:*}"
+    [[ $status -eq 0 ]]
+  done
+  [[ -n $(digits a) && $(digits a) == "$(digits b)" && $(digits a) != "$(digits c)" && $stderr == *'environment is another one'* ]]
+  [[ $(cut -f 2 "$D/events.tsv" | grep -c environment) -eq 2 ]]
+}
+
+@test "resumed after a hard stop: an empty checkpoint is named and left alone (case 35, case 36)" {
+  printf 'a\tif ((CELL_RESUME)); then bash trainer.sh ok; else : >"$CELL_DIR/step_10.pth"; echo x >"$CELL_DIR/step_9.pth"; exit 7; fi\n' >>"$Q"
+  one a
+  [[ $status -eq 7 ]]
+  one a
+  [[ $status -eq 0 && $stderr == *'step_10.pth'* && $stderr != *'step_9.pth'* && -e $D/cells/a/step_10.pth ]]
+}

@@ -295,3 +295,11 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   RUN=bb run --separate-stderr bash "$BOX/status.sh"
   [[ $output == *'done 2'* ]]
 }
+
+@test "two configurations of one name are refused with both lines, and nothing is run (T7, S53)" {
+  cell baseline ok
+  cell Baseline ok
+  queue
+  refused 78 "$Q:2" 'line 1'
+  [[ ! -e $D/cells ]]
+}

@@ -27,6 +27,7 @@ new_run() { # <name> <cells>: an empty run, its queue in $Q, the same commands f
   local i
   export RUN=$1
   D=$DATA_DIR/$RUN B=$DURABLE_DIR/$RUN Q=$TOP/$RUN.tsv
+  # shellcheck disable=SC2016 # for the cell's own shell
   for ((i = 1; i <= $2; i++)); do printf 'cell%05d\techo w >"$CELL_DIR/best.pth"; echo {} >"$CELL_DIR/metrics.json"\n' "$i"; done >"$Q"
   for ((i = 1; i <= $2; i++)); do printf 'echo w >%s/out.%s; echo {} >%s/out.%s.json\n' "$TOP" "$i" "$TOP" "$i"; done >"$Q.jobs"
 }
