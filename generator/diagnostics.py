@@ -52,7 +52,7 @@ class Report:
         """Each finding once, by file and place; what looks like a secret is not said again."""
         from .secrets import masked
 
-        found = {replace(one, message=masked(one.message), hint=masked(one.hint)) for one in self.found}
+        found = {replace(one, message=_short(masked(one.message)), hint=_short(masked(one.hint))) for one in self.found}
         return sorted(found, key=lambda one: (one.span, one.code, one.message))
 
     def text(self) -> str:
@@ -116,6 +116,11 @@ class Report:
                 f"endColumn={span.col + span.width},title={one.code}::{_escape(visible(text))}\n"
             )
         return "".join(out)
+
+
+def _short(text: str) -> str:
+    """A value may have a million characters; a line that somebody is to read has not."""
+    return text if len(text) <= 500 else text[:240] + " … " + text[-240:]
 
 
 def visible(text: str) -> str:

@@ -180,3 +180,12 @@ def test_every_negative_case_says_what_to_write(tmp_path):
     from test_cases import NEGATIVE, run_case
 
     assert [(path.name, one.code) for path in NEGATIVE for one in run_case(path, tmp_path)[2] if not one.hint] == []
+
+
+def test_a_finding_on_a_huge_value_is_a_line_that_one_can_read(tmp_path, rental, sweep):
+    """Case 6 and its kind: bounded time, a short message."""
+    start = time.monotonic()
+    p, j, found = check_texts(tmp_path, rental, sweep.replace("width: [32, 64]", 'width: [32, "' + "x" * 2_000_000 + '"]'))
+    report = Report(found, {j.file: j.lines})
+    assert report.failed and max(map(len, report.text().split("\n"))) < 700 and max(map(len, report.json().split("\n"))) < 700
+    assert time.monotonic() - start < 30
