@@ -5,7 +5,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ROOT=$PWD
 readonly ROOT
-readonly DEMO=${DEMO_DIR:-$ROOT/build/demo}
+DEMO=${DEMO_DIR:-$ROOT/build/demo}
+[[ $DEMO == /* ]] || DEMO=$PWD/$DEMO
+readonly DEMO
 readonly CELL=lr0.1_w32 # the first of the queue: this one is killed
 readonly KILL_AT=5      # epochs of 12 that it may finish before
 readonly START=(formal_run.sh start --slots 2)
