@@ -6,7 +6,7 @@ readonly PROG=system_packages.sh
 # tool=package: the tool is looked for on PATH and in the sbin folders.
 readonly -a NEEDED=(
   git=git ssh=openssh-client sshd=openssh-server screen=screen tmux=tmux rsync=rsync busybox=busybox
-  slurmctld=slurm-wlm slurmd=slurm-wlm sbatch=slurm-wlm munged=munge openssl=openssl flock=util-linux ps=procps
+  slurmctld=slurm-wlm slurmd=slurm-wlm sbatch=slurm-wlm munged=munge openssl=openssl flock=util-linux ps=procps ip=iproute2
 )
 
 missing() { # prints the packages whose tool is not there

@@ -1,5 +1,6 @@
 # sshd.bash: a real sshd of the test's own, on a high port of loopback, and an `ssh` that knows the alias demo-pod.
 # shellcheck disable=SC2154,SC2034 # bats sets BATS_…; the tests use what is set here
+# reads: SSHD_ADDRESS to listen at, SSHD_VIA words before sshd (a network namespace)
 # gives: sshd_start, sshd_stop, sshd_new_key, BOX_HOME (the box's home: its .bashrc is read), BOX_BIN (first on the box's PATH),
 # SSHD_LOG, SSH_CALLS (one line per ssh that was started here). Call sshd_stop in teardown().
 
@@ -39,11 +40,11 @@ LOGIN
 }
 
 sshd_launch() {
-  printf '%s\n' "Port $SSHD_PORT" 'ListenAddress 127.0.0.1' "HostKey $SSHD_DIR/host" "AuthorizedKeysFile $SSHD_DIR/authorized_keys" \
+  printf '%s\n' "Port $SSHD_PORT" "ListenAddress ${SSHD_ADDRESS-127.0.0.1}" "HostKey $SSHD_DIR/host" "AuthorizedKeysFile $SSHD_DIR/authorized_keys" \
     'StrictModes no' 'UsePAM no' 'PidFile none' 'PasswordAuthentication no' 'MaxStartups 100' 'PrintMotd no' "ForceCommand $SSHD_DIR/login" \
     'PermitRootLogin prohibit-password' >"$SSHD_DIR/config"
   : >"$SSHD_LOG"
-  "$SSHD" -D -e -f "$SSHD_DIR/config" >>"$SSHD_LOG" 2>&1 3>&- &
+  ${SSHD_VIA[@]+"${SSHD_VIA[@]}"} "$SSHD" -D -e -f "$SSHD_DIR/config" >>"$SSHD_LOG" 2>&1 3>&- &
   SSHD_PID=$!
   wait_for 10 grep -qE 'Server listening|Cannot bind|fatal' "$SSHD_LOG" || :
   if grep -q 'Server listening' "$SSHD_LOG"; then return 0; fi
@@ -54,7 +55,7 @@ sshd_launch() {
 
 # The person's own ssh configuration: the alias, with port and key.
 sshd_client() {
-  printf '%s\n' 'Host demo-pod' ' HostName 127.0.0.1' " Port $SSHD_PORT" " User $(id -un)" " IdentityFile $SSHD_DIR/user" \
+  printf '%s\n' 'Host demo-pod' " HostName ${SSHD_ADDRESS-127.0.0.1}" " Port $SSHD_PORT" " User $(id -un)" " IdentityFile $SSHD_DIR/user" \
     ' IdentitiesOnly yes' >"$SSHD_DIR/client"
   cat >"$SSHD_DIR/bin/ssh" <<SHIM
 #!$(type -P bash)

@@ -1,6 +1,6 @@
 """The teardown gate under hundreds of states: it opens in the right one, and the provider's command is called never but then.
 
-Issue of the gate's own: S95 S96 S97 S98 S99, F43, T20, X5, cases 125 and 133. Each state is one change to a folder in which all is
+Issue of the gate's own: S95 S96 S97 S98 S99, F43,, X5, cases 125 and 133. Each state is one change to a folder in which all is
 right: a record that is missing, stale, forged, of another run or instance; a byte of the bundle; an approval; what the box shows.
 Nothing is stubbed but the provider, whose fake notes each call and checks its words.
 
@@ -312,7 +312,7 @@ def try_states(script, top, states):
 
 
 def test_the_gate_opens_in_no_other_state(script, tmp_path):
-    """S95-S99 F43 T20 X5, cases 125 133: more than 500 states, and none of them calls the provider."""
+    """S95-S99 F43 X5, cases 125 133: more than 500 states, and none of them calls the provider."""
     print(f"GR_SEED={SEED}")
     states = list(named_states())
     assert len(states) > 150 and len({what for what, _ in states}) == len(states)
