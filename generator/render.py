@@ -221,9 +221,9 @@ class Bash(Page):
 
     def finish(self, text: str) -> str:
         text = super().finish(text)
-        # The bound values are data: a word there must not decide what stands below.
-        script = re.sub(r"(?ms)^# --- bound values: .*?^# --- end of bound values ---$", "", text)
-        for number, library in enumerate(trim(script, self.texts)):
+        # Header and bound values are data: a word there must not decide what stands below.
+        top, mark, below = text.partition("\n# --- end of bound values ---\n")
+        for number, library in enumerate(trim(below if mark else top, tuple(self.texts))):
             text = text.replace(f"\0{number}\0", library)
         return text
 

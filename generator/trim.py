@@ -7,6 +7,7 @@ in a string, a trap or a list for `declare -f`. What is no function stays as it 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _HEAD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\(\) ([{(])")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,8 +39,9 @@ def split(text: str) -> list[tuple[str, str]]:
     return parts + ([("", "\n".join(rest))] if rest else [])
 
 
-def trim(script: str, libraries: list[str]) -> list[str]:
-    """The libraries without the functions that `script` cannot reach."""
+@lru_cache(maxsize=64)
+def trim(script: str, libraries: tuple[str, ...]) -> list[str]:
+    """The libraries without the functions that `script` cannot reach. The same for every profile of a kind, so kept."""
     parts = [split(text) for text in libraries]
     bodies: dict[str, str] = {}
     for name, text in (part for each in parts for part in each if part[0]):

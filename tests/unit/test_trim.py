@@ -63,11 +63,11 @@ B=2
 
 def test_what_can_be_reached_stays():
     """By a call, a subshell, a trap, a list for declare -f; the rest goes with its comment, and what is no function stays."""
-    assert trim("main() { :; }", [LIB]) == ["# lib/a.bash: for the test.\n# needs:\nA=1\n\nB=2"]
-    assert trim('declare -f "one"', [LIB])[0].count("()") == 2
-    kept = trim("x=three", [LIB])[0]
+    assert trim("main() { :; }", (LIB,)) == ["# lib/a.bash: for the test.\n# needs:\nA=1\n\nB=2"]
+    assert trim('declare -f "one"', (LIB,))[0].count("()") == 2
+    kept = trim("x=three", (LIB,))[0]
     assert [name for name, _ in split(kept) if name] == ["three", "four", "five"] and "# in a string" in kept and "Nobody" not in kept
-    assert trim("six one three", [LIB])[0] == LIB.rstrip("\n")
+    assert trim("six one three", (LIB,))[0] == LIB.rstrip("\n")
 
 
 def compiled(tmp_path, old: str = "", new: str = ""):
