@@ -97,3 +97,37 @@ ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
   type_block 'Phase 2' 'bash verify' 1
   [[ $status -ne 0 ]] || fail_with 'P2 passed for a run that never was, by the record of another'
 }
+
+@test "runbook: the one Slurm job takes the run over from another node, aggregates, and leaves box/ as it was (case 131 F23)" {
+  need_tool git rsync
+  local line
+  sshd_start
+  printf '%s\n' "  UserKnownHostsFile $SSHD_DIR/known" >>"$SSHD_DIR/client"
+  # A stand-in for the scheduler: flags off, then the words; the job file comes through the input.
+  printf '%s\n' '#!/bin/bash' 'while [[ $1 == -* ]]; do shift; done' 'exec "$@"' >"$BOX_BIN/srun"
+  printf '%s\n' '#!/bin/bash' 'for word; do [[ $word != --output=* ]] || out=${word#--output=}; done' 'cat >"$HOME/job"' \
+    'printf "%s\n" "$@" >"$HOME/words"; bash "$HOME/job" >"${out/\%j/4711}" 2>&1 </dev/null; echo 4711' >"$BOX_BIN/sbatch"
+  chmod +x "$BOX_BIN"/*
+  compile_job slurm tests/fixtures/runbook/tiny.yaml
+  mkdir "$BATS_TEST_TMPDIR/src" && echo '*.sh text eol=lf' >"$BATS_TEST_TMPDIR/src/.gitattributes"
+  make_repository "$BATS_TEST_TMPDIR/src"
+  VALUES="export DATA_DIR=$BOX_HOME/scratch; $(block 'Your values' bash 1 | sed 's/HOST=[^ ]*/HOST=demo-pod/; s/CODE_DIR=.*//')"$'\n'
+  type_block 'Phase -1' 'bash verify' 1
+  ended_well 'P-1' && [[ $output == reachable ]]
+  while IFS= read -r line; do
+    run --separate-stderr bash -c "cd $(printf '%q' "$OUT") && $VALUES export CODE_DIR=$(printf '%q' "$CODE_DIR"); $line"
+    ended_well "short path: $line"
+  done < <(block 'Short path' bash 1 && block 'Short path' bash 2)
+  # The first node took the run and died.
+  type_block 'Phase 3' bash 1
+  ended_well 'P3.2' && [[ $output == 4711 ]]
+  sed -i 's/^  "host": ".*"/  "host": "node-1"/' "$BOX_HOME/scratch/tiny/run.json"
+  rm "$BOX_HOME/scratch/tiny/records/k2.json" "$BOX_HOME"/gpu-runs/tiny/records/k2.json 2>/dev/null || :
+  type_block 'Phase 3' bash 1
+  ended_well 'P3.2 again' && grep -q 'adopt' "$BOX_HOME/scratch/tiny/events.tsv" || fail_with "$(cat "$BOX_HOME"/scratch/tiny/logs/slurm-4711.out)"
+  [[ $(find "$BOX_HOME/gpu-runs/tiny/records" -name '*.json' | wc -l) -eq 2 ]] || fail_with 'not aggregated'
+  # The number is recorded by another push: nothing of the job lies in box/.
+  VALUES=${VALUES/none-yet/4711}
+  type_block 'Phase 1' bash 1
+  ended_well 'push again' && grep -q '"instance": "4711"' "$HOME/gpu-runs/slurm.tiny/box.json"
+}
