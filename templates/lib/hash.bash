@@ -31,8 +31,14 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
 hash_text() { # <text>    sets REPLY
-  hash_tool
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
   REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }

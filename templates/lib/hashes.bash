@@ -51,14 +51,19 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
   declare -gA SUM_OF
   SUM_OF=()
   (($# > 0)) || return 0
-  hash_tool
   # Little work is done sooner by one than shared out.
   for path in "$@"; do
     line=${STAT_OF[$path]-4194304}
     all=$((all + ${line%%|*}))
   done
   REPLY=1
-  ((all < 4194304)) || hash_workers $#
+  local HASH_TOOL=${HASH_TOOL-}
+  if ((all < 4194304)); then
+    hash_tool_small
+  else
+    hash_tool
+    hash_workers $#
+  fi
   n=$REPLY
   for ((i = 0; i < n; i++)); do load[i]=0; done
   for path in "$@"; do

@@ -194,8 +194,8 @@ no_temporary_names() { [[ -z $(find "$B" "$D" -name '.*.tmp' -print) ]]; }
   cell a
   mkdir -p "$BATS_TEST_TMPDIR/bad"
   # The hashing tool is where time passes: the file grows meanwhile.
-  printf '#!/bin/bash\necho more >>%q\nexec %q "$@"\n' "$D/cells/a/best.pth" "$(type -P openssl)" >"$BATS_TEST_TMPDIR/bad/openssl"
-  chmod +x "$BATS_TEST_TMPDIR/bad/openssl"
+  printf '#!/bin/bash\necho more >>%q\nexec %q "$@"\n' "$D/cells/a/best.pth" "$(type -P sha256sum)" >"$BATS_TEST_TMPDIR/bad/sha256sum"
+  chmod +x "$BATS_TEST_TMPDIR/bad/sha256sum"
   PATH=$BATS_TEST_TMPDIR/bad:$PATH run --separate-stderr in_lib list_cell a
   [[ $status -eq 74 && $stderr == *'still being written'* ]]
 }

@@ -110,7 +110,7 @@ nothing_false() {
 @test "each external command fails in turn, at each call: run_one never ends 0 or says success without the proof (case 27, case 28)" {
   local tool n calls tried=0 most
   cell a ok
-  for tool in git mkdir sync ln mv cp rm openssl stat find grep df nproc sort env setsid timeout tail tr head sed date; do
+  for tool in git mkdir sync ln mv cp rm openssl sha256sum stat find grep df nproc sort env setsid timeout tail tr head sed date; do
     PATH=$REAL_PATH && type -P "$tool" >/dev/null || continue
     n=0
     most=60
