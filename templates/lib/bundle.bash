@@ -1,5 +1,5 @@
 # lib/bundle.bash: a cell's results on their way into the bundle: listed, copied, read back, committed.
-# needs: exit log path file record hash hashes room run
+# needs: exit log path file record proc hash hashes room run
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF REQUIRED
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
@@ -168,7 +168,7 @@ drop_own_leftovers() { # <target folder>
   while IFS= read -r -d '' path; do
     pid=${path##*/.gr-}
     pid=${pid%%-*}
-    [[ $pid =~ ^[0-9]+$ && ! -d /proc/$pid ]] || continue
+    if [[ ! $pid =~ ^[0-9]+$ ]] || start_ticks "$pid"; then continue; fi
     rm -f -- "$path" || return "$EX_COPY"
   done < <(find "$1" -type f -name '.gr-*-*.tmp' -print0 2>/dev/null)
 }

@@ -3,6 +3,7 @@
 # stays, nothing false is said, the rerun completes (S62 S83-S87, T32, cases 93 101 106 111).
 # GR_CRASH_MOMENTS=210 makes that many kills (every day: 18); GR_SEED repeats a choice.
 
+# shellcheck disable=SC2154,SC2009,SC2016 # the helper sets ROOT and OUT; pgrep knows no states; words for another shell
 load helper
 load sshd
 load bundle_cells
@@ -158,6 +159,22 @@ count_commands() { # <function>    the scripts have traps of their own for their
     [[ $(grep -c '"path"' "$B/PULL_MANIFEST.json") == 4 && -z $(find "$B" -name '.gr-*') ]] || fail_with "GR_SEED=$GR_SEED, leftovers after $MOMENT"
   done
   echo "# $n kills, GR_SEED=$GR_SEED" >&3
+}
+
+@test "aggregate: what a sync left whose corpse nobody has buried goes too (case 101)" {
+  bundle 1000 a
+  # A parent that never waits for its child.
+  bash -c 'sleep 0 & echo $! >"$1" && exec sleep 300' x "$BATS_TEST_TMPDIR/child" >/dev/null 2>&1 3>&- &
+  local parent=$! child
+  wait_for 5 test -s "$BATS_TEST_TMPDIR/child"
+  child=$(<"$BATS_TEST_TMPDIR/child")
+  wait_for 5 grep -q ') Z ' "/proc/$child/stat"
+  touch "$B/final_ckpts/a/.gr-$child-0.tmp"
+  finished_cell "$D" a
+  rm "$B/records/a.json"
+  run --separate-stderr aggregate
+  kill "$parent"
+  [[ $status -eq 0 && ! -e $B/final_ckpts/a/.gr-$child-0.tmp ]] || fail_with 'left there'
 }
 
 @test "pull: the box's interface goes down in the midst; it ends with a clear word, and the rerun goes on from there (T32 case 111)" {
