@@ -7,6 +7,7 @@ readonly PROG=system_packages.sh
 readonly -a NEEDED=(
   git=git ssh=openssh-client sshd=openssh-server screen=screen tmux=tmux rsync=rsync busybox=busybox
   slurmctld=slurm-wlm slurmd=slurm-wlm sbatch=slurm-wlm munged=munge openssl=openssl flock=util-linux ps=procps ip=iproute2
+  strace=strace locale-gen=locales
 )
 
 missing() { # prints the packages whose tool is not there

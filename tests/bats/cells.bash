@@ -62,3 +62,11 @@ small_disk() { # <size and options> : a tmpfs at $BATS_TEST_TMPDIR/small
 }
 cell_alive() { grep -qsF "GPU_RUNBOOK_CELL=$(member "$D/run.json" run_id)/" /proc/[0-9]*/environ; }
 nothing_alive() { ! cell_alive; }
+# A locale with a comma in its numbers for everything that follows, made here: boxes rarely have one ready.
+comma_locale() {
+  mkdir -p "$HOME/locales"
+  PATH=$REAL_PATH localedef -i de_DE -f UTF-8 "$HOME/locales/de_DE.UTF-8" >/dev/null 2>&1 || missing_tool 'localedef with de_DE (apt package locales)'
+  # In this shell setlocale may not see the folder; in those that it starts it does.
+  { export LOCPATH=$HOME/locales LC_ALL=de_DE.UTF-8 LANG=de_DE.UTF-8; } 2>/dev/null
+  [[ $(bash -c "printf '%.1f' 1,5" 2>/dev/null) == 1,5 ]]
+}

@@ -486,8 +486,8 @@ teardown() { cells_teardown; }
   busybox_path
   small_disk size=4k
   head -c 8000 /dev/zero >"$BATS_TEST_TMPDIR/small/fill" 2>/dev/null || :
-  for lc in de_DE.UTF-8 C; do [[ -n $(locale -a 2>/dev/null | grep -i "^${lc/UTF-8/utf8}$") ]] && break; done
-  TMPDIR=$BATS_TEST_TMPDIR/small LC_ALL=$lc one a
+  comma_locale
+  TMPDIR=$BATS_TEST_TMPDIR/small one a
   [[ $status -eq 0 ]]
   bundled a
   box_path_only

@@ -280,7 +280,7 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   refused 69 'run_one.sh'
 }
 
-@test "PATH without python, perl, jq, flock; busybox; no terminal (S48, case 27)" {
+@test "PATH without python, perl, jq, flock; busybox, a comma locale and a full TMPDIR; no terminal (S48, case 27, F29)" {
   cell a ok
   cell b 'slow 2 0.1'
   box_path_only
@@ -289,6 +289,10 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   [[ $status -eq 0 ]]
   PATH=$REAL_PATH
   busybox_path
+  small_disk size=4k
+  head -c 8000 /dev/zero >"$BATS_TEST_TMPDIR/small/fill" 2>/dev/null || :
+  comma_locale
+  export TMPDIR=$BATS_TEST_TMPDIR/small
   RUN=bb queue --slots 2
   [[ $status -eq 0 ]]
   sum_is 2 2 0 0 0
