@@ -88,3 +88,20 @@ P
     PATH=$REAL_PATH
   done
 }
+
+@test "what run_one itself writes beside the log is no progress of the cell (case 25, X8)" {
+  cell a saves
+  bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
+  pid=$!
+  wait_for 10 test -e "$D/cells/a/ready"
+  # Its memory is looked at after a second; only what lies there besides is made old.
+  wait_for 10 test -s "$D/logs/a/.peak"
+  cp "$Q" "$D/queue.tsv"
+  find "$D/cells/a" "$D/logs/a" -type f ! -name .peak -exec touch -d '1 hour ago' {} +
+  touch "$D/logs/a/.peak"
+  run --separate-stderr bash "$BOX/status.sh" --json
+  kill -TERM $pid
+  wait $pid || :
+  progress=$(sed -n 's/^  "last_progress_s": \([0-9]*\),*$/\1/p' <<<"$output")
+  ((progress >= 3000))
+}
