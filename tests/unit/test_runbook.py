@@ -430,6 +430,8 @@ def test_run_and_folders_travel_to_the_box(profile):  # F26 case 131: another co
         # No path of the run stands without the name and the folder that a person may have set.
         assert f"{b['DATA_DIR'].value}/demo" not in body and not re.search(r"/demo(?![\w}])", body), body
     assert "${RUN:-demo}" in blocks(page, "bash verify")[-1] and "RUN=demo.2` in [Your values]" in section(page, "Failure handling")
+    assert "not carried over" in page and "--only CELL" in page and "--except CELL=WHY" in page
+    assert not re.search(r"[^\n]\n## ", page) and not re.search(r"\n\n\n", page)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
