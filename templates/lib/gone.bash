@@ -104,12 +104,21 @@ recorded_gone() { # <verb>
   grep -qF -e "$line \"gone\"" -e "$line \"said gone\"" "$L/teardown.jsonl" 2>/dev/null
 }
 
-# For a verb on storage only: the box was seen to go by this gate, and a look does not find it now either.
+# Nobody answers there: was the box seen to go, or to stop, by this gate, with this very bundle? What can be looked at is looked
+# at again now, for a stopped box may have been started since.
 known_gone() {
-  local verb=$VERB rc=0
-  recorded_gone "$METER_STOP" || return 1
-  load_action "$METER_STOP"
-  if ((${#ACTION_GONE_COMMAND[@]} > 0)) && [[ $ACTION_WHERE != box ]]; then look_gone || rc=1; fi
-  load_action "$verb"
-  return "$rc"
+  local verb=$VERB one rc
+  for one in "${ACTION_VERBS[@]}"; do
+    if [[ $one == "$verb" ]] || ! recorded_gone "$one"; then continue; fi
+    load_action "$one"
+    rc=0
+    if [[ $one != "$METER_STOP" && $ACTION_LIKE != stop && $ACTION_LIKE != destroy ]]; then
+      rc=1
+    elif ((${#ACTION_GONE_COMMAND[@]} > 0)) && [[ $ACTION_WHERE != box ]]; then
+      look_gone || rc=1
+    fi
+    load_action "$verb"
+    ((rc != 0)) || { log "the box does not answer; $L/teardown.jsonl has '$one' of it with this very bundle, confirmed" && return 0; }
+  done
+  return 1
 }

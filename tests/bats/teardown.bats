@@ -564,6 +564,41 @@ as_cluster() {
   refused 77 'does not answer'
 }
 
+@test "teardown: the box that this gate stopped may be deleted though it is silent, and no other (S95 F57 case 132)" {
+  need_tool ssh
+  as_cluster
+  local entry digest
+  printf '#!/bin/sh\necho "ssh: connect to host testbox port 22: Connection refused" >&2\nexit 255\n' >"$BATS_TEST_TMPDIR/bin/ssh"
+  chmod +x "$BATS_TEST_TMPDIR/bin/ssh"
+  digest=$(sha "$L/PULL_MANIFEST.json")
+  # What the running list does not show, while the other list still does.
+  printf 'box-77\n' >"$CLOUD/running"
+  stopped() { # <verb> <instance> <manifest> <ran> <confirmed>
+    printf '{"time": "2026-08-03T15:00:00Z", "verb": "%s", "instance": "%s", "manifest_sha256": "%s", "ran": %s, "confirmed": "%s", "deadline": null}\n' "$@" >"$L/teardown.jsonl"
+  }
+  while read -r -a entry; do
+    stopped "${entry[@]:0:4}" "${entry[*]:4}"
+    run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+    refused 77 'does not answer'
+  done <<ENTRIES
+stop box-77 $digest true gone
+stop box-7 ${digest/[0-9a-f]/x} true gone
+stop box-7 $digest false unknown
+stop box-7 $digest true unknown
+stop box-7 $digest true unreachable
+stop box-7 $digest true present
+restart box-7 $digest true gone
+ENTRIES
+  stopped stop box-7 "$digest" true gone
+  printf 'box-7\nbox-77\n' >"$CLOUD/running"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  not_acted
+  printf 'box-77\n' >"$CLOUD/running"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  [[ $status -eq 0 && $output == *'terminate box-7: gone'* && $stderr == *"has 'stop' of it"* ]] || fail_with 'shut'
+}
+
 @test "teardown: where nothing leads to the box the same gate holds, commands are only printed, and it says that nobody looked" {
   local notebook
   compile_job kaggle jobs/demo.yaml
