@@ -230,6 +230,11 @@ JOB = {
         "artifact by pattern",
         "`required` and `smoke.artifact` are names, not patterns: `*.pth` would be missing in every cell, after all of them were paid for.",
     ),
+    "J327": (
+        "warning",
+        "longer than a session",
+        "All cells, one after the other, take longer than the platform's cap of a session, which ends them: more sessions, or fewer cells.",
+    ),
     "J325": (
         "error",
         "the run's folder is taken",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from .budget import GB, SAVE_MARGIN_S, Need, budget, choose, grace_s
-from .cells import CELL_NAME
+from .cells import CELL_NAME, count
 from .diagnostics import Diagnostic
 from .rules import Case, Rule, reserved, walk
 from .rules_cells import (
@@ -24,6 +24,7 @@ from .rules_cells import (
 from .secrets import named_secret, secret_in
 
 Found = Iterator[Diagnostic]
+SESSION_END = re.compile("(^|-)(cap|lifetime|max-runtime)(-|$)")  # ids of the clocks that end a session
 
 
 def file_name(case: Case) -> Found:
@@ -125,6 +126,20 @@ def limits(case: Case) -> Found:
             ("smoke", "timeout_s"),
             f"the smoke trial is stopped after {case.j['smoke']['timeout_s']} s, and one save takes {save} s",
             "write more",
+        )
+
+
+def session_end(case: Case) -> Found:
+    """J327: longer than a session; counted for one cell after the other, as a queue runs them."""
+    caps = {one["after_s"]: one["id"] for one in case.p["interruption"].get("clocks", []) if one.get("after_s") and SESSION_END.search(one["id"])}
+    work, cells = case.j["needs"]["minutes"] * 60, count(case.j)
+    if caps and work * cells > min(caps):
+        cap = min(caps)
+        yield case.say(
+            "J327",
+            ("needs", "minutes"),
+            f"{cells} cells x {work / 60:g} minutes = {work * cells / 3600:.1f} h, and clock '{caps[cap]}' ends a session after {cap / 3600:g} h",
+            "resume in further sessions, or split the job" if work < cap else "one cell alone is longer: it must resume from its checkpoint",
         )
 
 
@@ -240,6 +255,7 @@ JOB_RULES: list[Rule] = [
     room,
     grace,
     limits,
+    session_end,
     prune_spares,
     required_apart,
     artifacts_named,
