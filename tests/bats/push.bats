@@ -214,3 +214,18 @@ make_data() {
   run --separate-stderr "$OUT/local/push.sh" --nonsense
   [[ $status -eq 64 ]]
 }
+
+@test "push, smoke: without CODE_DIR the repository of these scripts is not taken for the code" {
+  compile_job generic-ssh "$BATS_TEST_TMPDIR/full.yaml"
+  git init -q "$OUT"
+  cd "$OUT"
+  local code=$CODE_DIR
+  unset CODE_DIR
+  run --separate-stderr "$OUT/local/push.sh" demo-pod --print
+  refused 78 CODE_DIR
+  run --separate-stderr "$OUT/local/smoke.sh"
+  refused 78 CODE_DIR
+  cd "$code"
+  run --separate-stderr "$OUT/local/push.sh" demo-pod --print
+  [[ $status -eq 0 && $output == *"$(pwd -P), branch main"* ]]
+}
