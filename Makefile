@@ -10,6 +10,11 @@ TORCH_INDEX ?=
 PY := .venv/bin/python
 export TORCH_INDEX PYTHON
 
+# A misspelt variable would change nothing, and silently so.
+known := profile job without out PYTHON TORCH_INDEX
+$(foreach one,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(one)))),$(if $(filter $(known) MAKE% -% GNUMAKEFLAGS SHELL,$(one)),,\
+  $(error no such variable: $(one)=; these are: $(known)))))
+
 ifdef profile
 .DEFAULT_GOAL := compile
 else

@@ -1,0 +1,15 @@
+"""The Makefile takes no variable that it does not know: a misspelt one would be silently without effect (F2)."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(("word", "refused"), [("PROFILE=runpod", True), ("profil=runpod", True), ("without=x", False), ("profile=runpod", False)])
+def test_an_unknown_variable_is_an_error(word, refused):
+    said = subprocess.run(["make", "-n", "help", word], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (said.returncode != 0) is refused
+    assert ("no such variable" in said.stderr) is refused
