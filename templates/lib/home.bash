@@ -1,6 +1,6 @@
 # lib/home.bash: is the bundle at home whole and verified, now? An earlier receipt is output, never input.
 # needs: exit log record hash
-# reads: VERB SELF_DIR, ACCEPTS (PATH=WHY, for the bundle that the verb is about)
+# reads: VERB SELF_DIR INSTANCE LOCAL_DIR PROFILE, tier_lost of the script, ACCEPTS (PATH=WHY, for the bundle that the verb is about)
 
 # Verify the bundle in FOLDER now; an earlier receipt counts for nothing. Sets DIGEST and BUNDLE_RUN.
 check_bundle() { # <folder> <run id, or empty>
@@ -46,4 +46,19 @@ check_unchanged() { # <folder>
   newer=$(find "$1/final_ckpts" "$1/PULL_MANIFEST.json" "${test[@]}" 2>&1) || newer="something in $1"
   newer=${newer%%$'\n'*}
   [[ -z $newer ]] || refuse "$EX_GATE" "$VERB" "$newer changed after it was verified" "run this again"
+}
+
+# Other runs that the verb would take along have to be home as well.
+judge_others() { # <WHERE KB RUN ID...>
+  local line where size run id keep_digest=$DIGEST keep_run=$BUNDLE_RUN
+  for line in "$@"; do
+    read -r where size run id <<<"$line"
+    tier_lost "$where" || continue
+    if [[ ! $run =~ ^[A-Za-z0-9][A-Za-z0-9._=,+@-]{0,127}$ || -z $id || ! -f $LOCAL_DIR/$PROFILE.$run/PULL_MANIFEST.json ]]; then
+      refuse "$EX_GATE" "$VERB $INSTANCE" "run $run ($size kB) lies on the $where tier, which it loses, and is not home" "pull it with RUN=$run, or delete its folder yourself if nobody needs it"
+    fi
+    log "run $run lies there too: verifying it as well"
+    check_bundle "$LOCAL_DIR/$PROFILE.$run" "$id"
+  done
+  DIGEST=$keep_digest BUNDLE_RUN=$keep_run
 }

@@ -1,7 +1,7 @@
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
 # needs: exit log path proc ssh
 
-# Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, other WHERE KB RUN ID, busy TEXT, unknown TEXT.
+# Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, logs COUNT KB PATH, other WHERE KB RUN ID, busy TEXT, unknown TEXT.
 look_at_box() { # reads: DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT
   : "${DATA_DIR:?}" "${DURABLE_DIR?}" "${RUN:?}" "${SHARED_MACHINE:?}" "${DATA_MOUNT?}" "${DURABLE_MOUNT?}"
   expand_path DATA_DIR
@@ -42,6 +42,13 @@ look_size() { # <folder>    prints kilobytes, or unknown
   printf '%s' "${text:-unknown}"
 }
 
+look_count() { # <folder>    prints how many files, or unknown
+  local text
+  text=$(look_bounded find "$1" -type f 2>/dev/null | wc -l) || text=
+  text=${text//[!0-9]/}
+  printf '%s' "${text:-unknown}"
+}
+
 # A record that was cut says nothing, also where the member that one looks for is left.
 look_whole() { # <file> <schema>
   local text=''
@@ -66,6 +73,8 @@ look_run() {
   printf 'manifest %s\n' "${digest%% *}"
   [[ ! -d $D ]] || printf 'size data %s %s\n' "$(look_size "$D")" "$D"
   [[ ! -d $B || $B == "$D" ]] || printf 'size durable %s %s\n' "$(look_size "$B")" "$B"
+  # What no bundle holds.
+  [[ ! -d $D/logs ]] || printf 'logs %s %s %s\n' "$(look_count "$D/logs")" "$(look_size "$D/logs")" "$D/logs"
 }
 
 # Is HOST's work on the run in FOLDER possibly going on, and not here? Only the run record's own host may have any.
@@ -180,5 +189,5 @@ look_others() { # <data or durable> <folder>
 }
 
 # shellcheck disable=SC2034 # teardown sends these along
-readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process look_bounded look_tier look_size
+readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process look_bounded look_tier look_size look_count
   look_whole look_run look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)
