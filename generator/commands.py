@@ -73,6 +73,10 @@ def diff(given: argparse.Namespace) -> int:
             worst = 1
             continue
         target = Path(given.out) if given.out else default_out(b.profile_doc.name, b.job_doc.name, without)
+        if not target.exists():
+            print(f"{shown_path(target)}: not compiled yet")
+            worst = 1
+            continue
         changes = list(_changes(b, target, files))
         sys.stdout.write("".join(changes))
         if changes:

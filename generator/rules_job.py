@@ -98,7 +98,7 @@ def grace(case: Case) -> Found:
             "J314",
             ("save_s",),
             f"a save may take {ours} s with its margin, and the platform kills after {case.p['interruption']['grace_s']} s",
-            "save often enough that the last checkpoint may be lost",
+            "nothing to repair where the last checkpoint may be lost: a cell resumes from the one before; save as often as you can bear to lose",
         )
 
 

@@ -157,7 +157,7 @@ def test_a_message_cannot_forge_a_workflow_command(gr):
 
 
 def test_diff_shows_what_would_change(gr):
-    assert gr("diff", "rental")[0] == 1  # nothing is there yet
+    assert gr("diff", "rental")[:2] == (1, "out/rental: not compiled yet\n")
     gr("compile", "rental")
     assert gr("diff", "rental")[:2] == (0, "") and gr("diff")[0] == 0
     target = gr.root / "out/rental/box/queue.tsv"
