@@ -226,12 +226,14 @@ copy_one() { # <source> <folder> <temporary path>
 sync_files() { # <source folder> <target folder>
   local source=$1 target=$2 i to tmp rc=0
   local -a tmps=()
+  declare -gA STAT_OF
   for i in "${TODO[@]}"; do
     to=$target/${LIST_PATHS[i]}
     tmp=${to%/*}/.gr-$$-$i.tmp
     tmps+=("$tmp")
     copy_one "$source/${LIST_PATHS[i]}" "${to%/*}" "$tmp" || { rc=$? && break; }
     # For sharing out the reading.
+    # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
     STAT_OF[$tmp]=${LIST_SIZES[i]}
   done
   if ((rc == 0)); then
