@@ -112,6 +112,9 @@ def test_the_output_folder(gr):
     assert gr("compile", "rental")[1].startswith("out/rental: ")
     assert gr("compile", "rental", "--job", "other")[1].startswith("out/rental.other: ")
     assert gr("compile", "rental", "--job", str(gr.root / "jobs/other.yaml"), "--without", "volume")[1].startswith("out/rental.other.no-volume: ")
+    assert "pull-only" in gr("compile", "rental", "--without", "volume")[1]
+    said = gr("compile", "rental")[1]
+    assert "pull-only" not in said and said.endswith("  read it first: out/rental/RUNBOOK.md\n")
     assert gr("compile", "rental", "--out", str(gr.root / "x"))[0] == 0 and (gr.root / "x/SOURCES.json").exists()
 
 
