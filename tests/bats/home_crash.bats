@@ -3,7 +3,7 @@
 # stays, nothing false is said, the rerun completes (S62 S83-S87, T32, cases 93 101 106 111).
 # GR_CRASH_MOMENTS=210 makes that many kills (every day: 18); GR_SEED repeats a choice.
 
-# shellcheck disable=SC2154,SC2009,SC2016 # the helper sets ROOT and OUT; pgrep knows no states; words for another shell
+# shellcheck disable=SC2154,SC2009,SC2016,SC2034 # the helper sets ROOT and OUT; pgrep knows no states; words for another shell
 load helper
 load sshd
 load bundle_cells

@@ -223,7 +223,7 @@ teardown_run() { run --separate-stderr "$TD" terminate --run --approve "$OK" </d
   manifest "$B" "$RUN_ID" done
   sed -i "s/$RUN_ID/$OTHER_ID/" "$D/run.json"
   teardown_run
-  refused 77 "shows run '$OTHER_ID'"
+  refused 77 'the other tier is of' "$OTHER_ID"
   rm -r "$D" "$B"
   teardown_run
   refused 77 "shows run 'none'"
