@@ -1,0 +1,264 @@
+#!/usr/bin/env bats
+# teardown.sh: what it does once the gate is open, over ssh too, and the states in which it has to stay shut.
+# shellcheck disable=SC2154,SC2030,SC2031,SC2016 # bats sets status, output and stderr; each test is its own shell; words for files
+load helper
+load teardown_state
+
+@test "teardown: where no run is known it opens for the word nothing alone, and only where the box shows none" {
+  rm -r "$L" && mkdir -p "$L"
+  record "$L/box.json" 'schema:"box/1"' 'run_id:""' 'profile:"machine"' 'host:"local"' 'instance:"box-7"' 'host_key:""'
+  OK='terminate box-7 nothing'
+  teardown_run
+  refused 77 'nothing of it is home'
+  rm -r "$D" "$B"
+  run --separate-stderr "$TD" terminate --run --approve 'terminate box-7 '
+  refused 77 'not exactly'
+  not_acted
+  teardown_run
+  [[ $status -eq 0 ]] || fail_with 'shut'
+  grep -q '"manifest_sha256": "nothing"' "$L/teardown.jsonl"
+}
+
+@test "teardown: a command that answers 0 and does nothing is a loud failure, never gone (case 128 X5 T45)" {
+  no_sleep
+  : >"$CLOUD/stubborn"
+  PRICE_PER_HOUR=0.79 teardown_run
+  [[ $status -eq 1 && $output != *gone* && $stderr == *'FAILED: box-7 is still there after terminate, and costs 0.79 an hour'* ]] || fail_with 'not loud'
+  tail -n 1 "$L/teardown.jsonl" | grep -q '"ran": true, "confirmed": "present"'
+}
+
+@test "teardown: a list that never showed the box proves nothing by not showing it" {
+  no_sleep
+  echo box-77 >"$CLOUD/machines"
+  teardown_run
+  [[ $status -eq 69 && $output != *': gone'* && $stderr == *'proves nothing'* ]] || fail_with 'believed'
+  rm "$BATS_TEST_TMPDIR/bin/fakecloud"
+  teardown_run
+  [[ $status -eq 69 && $output != *': gone'* ]] || fail_with 'believed without the tool'
+}
+
+@test "teardown: nothing is done that cannot be recorded" {
+  mkdir "$L/teardown.jsonl"
+  teardown_run
+  refused 74 'nothing is done unrecorded'
+  not_acted
+}
+
+@test "teardown: a verb with steps prints them through the same gate, and says nothing that nobody saw (S97 S102)" {
+  run --separate-stderr "$TD" delete-volume --run --approve "${OK/terminate/delete-volume}" </dev/null
+  [[ $status -eq 69 && $output == *'Delete the volume in the console'* && $output == *'usual order'* && $output != *': gone'* ]] || fail_with 'wrong'
+  printf '{"accuracy": 0.99}\n' >"$L/final_ckpts/a/metrics.json"
+  run --separate-stderr "$TD" delete-volume --run --approve "${OK/terminate/delete-volume}" </dev/null
+  refused 77 'not in order'
+}
+
+@test "teardown: every verb goes through the gate (S97)" {
+  local verb
+  rm "$L/PULL_MANIFEST.json"
+  for verb in stop terminate delete-volume; do
+    run --separate-stderr "$TD" "$verb" --run --approve "$verb box-7 ${OK##* }"
+    refused 77
+  done
+  not_acted
+}
+
+@test "teardown: a wrong call is 64 and names the verbs; FAKE_ROOT, a bad price and a bad run are 78" {
+  run --separate-stderr "$TD"
+  refused 64
+  run --separate-stderr "$TD" destroy
+  refused 64 'stop terminate delete-volume'
+  run --separate-stderr "$TD" terminate --force
+  refused 64
+  FAKE_ROOT=/x run --separate-stderr "$TD" terminate
+  refused 78 FAKE_ROOT
+  PRICE_PER_HOUR='1;id' run --separate-stderr "$TD" terminate
+  refused 78 PRICE_PER_HOUR
+  RUN=../x run --separate-stderr "$TD" terminate
+  refused 78
+  run "$TD" --help
+  [[ $status -eq 0 && $output == *'stop terminate delete-volume'* ]]
+}
+
+@test "teardown: --accept is handed to its own verification, shown, and recorded; it helps no other doubt (S95 S98 S100)" {
+  printf '{"accuracy": NaN}\n' >"$B/final_ckpts/a/metrics.json"
+  manifest "$B" "$RUN_ID" done && bring_home && ok_text
+  teardown_run
+  refused 77 'not in order'
+  # An accept of an earlier, separate verification is output, never input.
+  python3 "$OUT/local/verify_local.py" "$L" --accept 'final_ckpts/a/metrics.json=diverged, is in the paper' >/dev/null
+  teardown_run
+  refused 77 'not in order'
+  local one
+  for one in final_ckpts/a/metrics.json =why 'final_ckpts/a/metrics.json= '; do
+    run --separate-stderr "$TD" terminate --accept "$one"
+    refused 64 'PATH=WHY'
+  done
+  for one in final_ckpts/b/metrics.json=other final_ckpts/c=none; do
+    run --separate-stderr "$TD" terminate --run --approve "$OK" --accept "$one" </dev/null
+    refused 77 'not in order'
+  done
+  not_acted
+  run --separate-stderr "$TD" terminate --run --approve "$OK" --accept 'final_ckpts/a/metrics.json=diverged, is in the paper' </dev/null
+  [[ $status -eq 0 && $output == *'accepted:         {"path": "final_ckpts/a/metrics.json"'* ]] || fail_with 'shut, or not shown'
+  tail -n 1 "$L/teardown.jsonl" | grep -q '"confirmed": "gone", "deadline": null, "accepted": \[{"path": "final_ckpts/a/metrics.json", "verdict": "[a-z]*", "why": "diverged, is in the paper"}\]}'
+  tail -n 1 "$L/teardown.jsonl" | "$PYTHON" -c 'import json, sys; json.loads(sys.stdin.read())'
+}
+
+@test "teardown: --accept cannot take a file that is not what the box hashed (S96 S98)" {
+  printf '{"accuracy": 0.99}\n' >"$L/final_ckpts/a/metrics.json"
+  run --separate-stderr "$TD" terminate --run --approve "$OK" --accept 'final_ckpts/a/metrics.json=it will do' </dev/null
+  refused 77 'not in order'
+  rm "$L/final_ckpts/a/metrics.json"
+  run --separate-stderr "$TD" terminate --run --approve "$OK" --accept 'final_ckpts/a/metrics.json=it will do' </dev/null
+  refused 77 'not in order'
+  not_acted
+}
+
+@test "teardown: --data-dir and --durable-dir say where the run lies on the box, as in push and pull" {
+  local data=$DATA_DIR durable=$DURABLE_DIR
+  unset DATA_DIR DURABLE_DIR
+  run --separate-stderr "$TD" terminate
+  refused 77
+  run --separate-stderr "$TD" terminate --data-dir
+  refused 64
+  run --separate-stderr "$TD" terminate --data-dir "$data" --durable-dir "$durable"
+  [[ $status -eq 0 && $output == *'The gate is open'* ]] || fail_with 'shut'
+}
+
+@test "teardown: every single spoilt state keeps the gate shut, and the provider is never called (S95 S96 S97 F43 case 133)" {
+  local number=0 spoil saved=$BATS_TEST_TMPDIR/saved
+  mkdir "$saved"
+  mkdir -p "$saved/l" "$saved/d" "$saved/b" && cp -R "$L/." "$saved/l/" && cp -R "$D/." "$saved/d/" && cp -R "$B/." "$saved/b/"
+  while IFS= read -r spoil; do
+    [[ -n $spoil ]] || continue
+    rm -rf "${L:?}" "${D:?}" "${B:?}" && mkdir -p "$L" "$D" "$B" && cp -R "$saved/l/." "$L/" && cp -R "$saved/d/." "$D/" && cp -R "$saved/b/." "$B/"
+    number=$((number + 1))
+    (cd "$L" && eval "$spoil")
+    teardown_run
+    if [[ $status -eq 0 ]] || acted; then fail_with "open after: $spoil"; fi
+  done <<SPOILS
+$(spoils)
+SPOILS
+  ((number >= 60))
+  # And the right state, once more, is open.
+  rm -rf "${L:?}" "${D:?}" "${B:?}" && mkdir -p "$L" "$D" "$B" && cp -R "$saved/l/." "$L/" && cp -R "$saved/d/." "$D/" && cp -R "$saved/b/." "$B/"
+  teardown_run
+  [[ $status -eq 0 ]] || fail_with 'shut'
+}
+
+@test "teardown: where a container has no shutdown, poweroff is tried; neither is an error (X5 T45)" {
+  mkdir "$BATS_TEST_TMPDIR/empty"
+  call() { PATH=$BATS_TEST_TMPDIR/empty "$BASH" -c 'source "$1"; PATH=$2 COMMAND=$3; run_there' x "$TD" "$BATS_TEST_TMPDIR/empty" "$1"; }
+  run call $'/sbin/gone/shutdown\n-h\nnow'
+  [[ $status -eq 69 && $output == 'poweroff is not there' ]]
+  printf '#!/bin/sh\necho poweroff "$@"\n' >"$BATS_TEST_TMPDIR/empty/poweroff"
+  chmod +x "$BATS_TEST_TMPDIR/empty/poweroff"
+  run call $'/sbin/gone/shutdown\n-h\nnow'
+  [[ $status -eq 0 && $output == poweroff ]]
+  run call $'reboot\nnow'
+  [[ $status -eq 69 ]]
+}
+
+@test "teardown: over ssh it looks, acts on the box, and counts it as off only when it no longer answers (X5 S95 case 128 T45)" {
+  start_box
+  as_cluster
+  no_sleep
+  run --separate-stderr "$TD" off testbox
+  [[ $status -eq 0 && $output == *'The gate is open'* && -s $L/known_hosts ]] || fail_with 'shut'
+  run --separate-stderr "$TD" terminate
+  refused 77 'without HOST'
+  run --separate-stderr "$TD" terminate -oProxyCommand=x
+  refused 64
+  OK="off box-7 ${OK##* }"
+  # The command is not on the box's PATH: nothing is switched off, and that is said.
+  run --separate-stderr "$TD" off testbox --run --approve "$OK" </dev/null
+  [[ $status -eq 1 && $stderr == *'FAILED: box-7 is still there'* ]] || fail_with 'not loud'
+  # Now it is.
+  printf '#!/bin/sh\nkill %s\n' "$SSHD_PID" >"$BATS_TEST_TMPDIR/sshd/bin/gpu-runbook-test-off"
+  chmod +x "$BATS_TEST_TMPDIR/sshd/bin/gpu-runbook-test-off"
+  run --separate-stderr "$TD" off testbox --run --approve "$OK" </dev/null
+  [[ $status -eq 0 && $output == *'off box-7: no longer reachable (receipt '* ]] || fail_with 'not off'
+  tail -n 1 "$L/teardown.jsonl" | grep -q '"ran": true, "confirmed": "unreachable"'
+}
+
+@test "teardown: a box that does not answer shuts it, but for a run that switched it off after its success (S95 F57 case 132)" {
+  need_tool ssh
+  as_cluster
+  printf '#!/bin/sh\necho "ssh: connect to host testbox port 22: Connection refused" >&2\nexit 255\n' >"$BATS_TEST_TMPDIR/bin/ssh"
+  chmod +x "$BATS_TEST_TMPDIR/bin/ssh"
+  success() { # <power_off> <manifest digest> <run id>
+    record "$L/FORMAL_SUCCESS" 'schema:"formal_success/1"' "run_id:\"$3\"" 'start_id:"5e0c11d2"' "manifest_sha256:\"$2\"" "power_off:$1"
+  }
+  local digest
+  digest=$(sha "$L/PULL_MANIFEST.json")
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  success false "$digest" "$RUN_ID"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  success true "${digest/[0-9a-f]/x}" "$RUN_ID"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  success true "$digest" "$OTHER_ID"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  not_acted
+  success true "$digest" "$RUN_ID"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  [[ $status -eq 0 && $output == *'terminate box-7: gone'* ]] || fail_with 'shut'
+  # The volume, later: the box was seen to go by this gate and is not in the list now either (S102).
+  rm "$L/FORMAL_SUCCESS"
+  run --separate-stderr "$TD" delete-volume testbox
+  [[ $status -eq 0 ]] || fail_with 'shut for the volume'
+  echo box-7 >>"$CLOUD/machines"
+  run --separate-stderr "$TD" delete-volume testbox
+  refused 77 'does not answer'
+}
+
+@test "teardown: the box that this gate stopped may be deleted though it is silent, and no other (S95 F57 case 132)" {
+  need_tool ssh
+  as_cluster
+  local entry digest
+  printf '#!/bin/sh\necho "ssh: connect to host testbox port 22: Connection refused" >&2\nexit 255\n' >"$BATS_TEST_TMPDIR/bin/ssh"
+  chmod +x "$BATS_TEST_TMPDIR/bin/ssh"
+  digest=$(sha "$L/PULL_MANIFEST.json")
+  # What the running list does not show, while the other list still does.
+  printf 'box-77\n' >"$CLOUD/running"
+  stopped() { # <verb> <instance> <manifest> <ran> <confirmed>
+    printf '{"time": "2026-08-03T15:00:00Z", "verb": "%s", "instance": "%s", "manifest_sha256": "%s", "ran": %s, "confirmed": "%s", "deadline": null}\n' "$@" >"$L/teardown.jsonl"
+  }
+  while read -r -a entry; do
+    stopped "${entry[@]:0:4}" "${entry[*]:4}"
+    run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+    refused 77 'does not answer'
+  done <<ENTRIES
+stop box-77 $digest true gone
+stop box-7 ${digest/[0-9a-f]/x} true gone
+stop box-7 $digest false unknown
+stop box-7 $digest true unknown
+stop box-7 $digest true unreachable
+stop box-7 $digest true present
+restart box-7 $digest true gone
+ENTRIES
+  stopped stop box-7 "$digest" true gone
+  printf 'box-7\nbox-77\n' >"$CLOUD/running"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  refused 77 'does not answer'
+  not_acted
+  printf 'box-77\n' >"$CLOUD/running"
+  run --separate-stderr "$TD" terminate testbox --run --approve "$OK"
+  [[ $status -eq 0 && $output == *'terminate box-7: gone'* && $stderr == *"has 'stop' of it"* ]] || fail_with 'shut'
+}
+
+@test "teardown: where nothing leads to the box the same gate holds, commands are only printed, and it says that nobody looked" {
+  local notebook
+  compile_job kaggle jobs/demo.yaml
+  TD=$OUT/local/teardown.sh
+  notebook=$HOME/gpu-runs/kaggle.demo
+  mv "$L" "$notebook" && rm "$notebook/box.json"
+  run --separate-stderr "$TD" finish --run --approve "${OK/terminate/finish}" </dev/null
+  [[ $status -eq 69 && $output == *'step:'* && $stderr == *'nobody looked at the box'* && $output != *': gone'* ]] || fail_with 'wrong'
+  printf 'x' >>"$notebook/final_ckpts/a/metrics.json"
+  run --separate-stderr "$TD" finish --run --approve "${OK/terminate/finish}" </dev/null
+  refused 77 'not in order'
+}
