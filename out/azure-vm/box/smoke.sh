@@ -11,10 +11,6 @@ export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C
 readonly PROG=smoke.sh
 
 # --- bound values: profiles/azure-vm.yaml x jobs/demo.yaml ---
-# the profile's name
-readonly PROFILE=azure-vm
-# the job's name
-readonly JOB=demo
 # the run's name; a new one begins anew
 RUN=${RUN-demo}
 # tier data-disk: survives ssh drop, restart, stop, destroy
@@ -35,10 +31,6 @@ CRED_FILE=${CRED_FILE-/home/azureuser/.gpu-runbook.env}
 readonly -a MIRRORS=()
 # names of variables, never values
 readonly -a SECRETS=()
-# where it is mounted
-readonly DURABLE_TIER_PATH=/data
-# what shows that the tier is there
-readonly DURABLE_PROOF=mount
 # seconds that one checkpoint takes
 readonly SAVE_S=2
 # disk for one cell
@@ -160,52 +152,38 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
+# Flush files and folders to their disks. An old sync takes no names and flushes everything: slower, as safe. But where it
+# takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
+# and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
+flush() { # <path...>    returns: 0 or 74
+  local path folders=()
+  ! sync -- "$@" 2>/dev/null || return 0
+  if sync -- "$BASH" 2>/dev/null; then
+    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
+  fi
+  sync
 }
 
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+# With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
+# The rename itself may be lost; the old text is then still true.
+replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
     rm -f -- "$tmp"
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
-  [[ -n $soon ]] || flush "$dir"
+  [[ -n $how ]] || flush "$dir"
   [[ $(<"$file") == "${text%$'\n'}" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
-}
-
-# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
-create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
-  local file=$1 text=$2 dir=${1%/*} tmp rc=0
-  [[ $dir != "$file" ]] || dir=.
-  [[ ! -e $file ]] || return 1
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
-  fi
-  if ! ln -- "$tmp" "$file" 2>/dev/null; then
-    rc=1
-    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
-    if [[ ! -e $file ]] && (
-      set -C
-      printf '%s' "$text" >"$file"
-    ) 2>/dev/null; then rc=0; fi
-    [[ -e $file ]] || rc=$EX_COPY
-  fi
-  rm -f -- "$tmp"
-  flush "$dir"
-  return "$rc"
 }
 
 # lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
@@ -240,64 +218,8 @@ record_int() { # <name> <digits or empty>
     return "$EX_INTEGRITY"
   fi
 }
-record_bool() { # <name> <true or false>
-  case $2 in
-    true | false) record_raw "$1" "$2" ;;
-    *)
-      log "a bug here: member $1 of a record is to be true or false and is '$2'"
-      return "$EX_INTEGRITY"
-      ;;
-  esac
-}
 record_close() {
   RECORD+=$'\n''}'$'\n'
-}
-
-# Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
-read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
-  [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
-  [[ ${R_schema-} == "$schema" ]] || return 2
-  [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -333,8 +255,14 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
 hash_text() { # <text>    sets REPLY
-  hash_tool
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
   REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
@@ -343,126 +271,8 @@ hash_text() { # <text>    sets REPLY
 # lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
 # needs:
 
-this_host() { # into REPLY
-  REPLY=
-  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
-}
-this_boot_id() { # into REPLY
-  REPLY=
-  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/random/boot_id"; } 2>/dev/null || REPLY=unknown
-}
-# Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat), into REPLY.
-start_ticks() { # <pid>    returns: 1 where there is no such process, or only its zombie
-  local stat fields
-  REPLY=
-  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
-  # The name in parentheses may hold blanks and parentheses itself: cut behind the last one.
-  read -ra fields <<<"${stat##*) }"
-  [[ ${fields[0]-} != [ZX] ]] || return 1
-  REPLY=${fields[19]-}
-  [[ -n $REPLY ]]
-}
-same_process() { # <pid> <start ticks>
-  local REPLY
-  start_ticks "$1" && [[ $REPLY == "$2" ]]
-}
-
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path
-
-# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
-existing_parent() { # <path>
-  REPLY=$1
-  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
-  REPLY=${REPLY:-/}
-}
-
-# One df, bounded: a dead network mount must not hang us. Prints the last line.
-df_line() { # <-k or -i> <path>
-  local text run=()
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
-  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
-  printf '%s\n' "${text##*$'\n'}"
-}
-
-# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
-# empty where it is not known: no such call, or a file system that does not count inodes.
-look_room() { # <folders that exist...>
-  local blocks size left all i text
-  ROOM_BYTES=() ROOM_INODES=()
-  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
-  while read -r blocks size left all; do
-    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
-    ROOM_BYTES+=($((blocks * size)))
-    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
-  done <<<"$text"
-  # No such stat: two calls of df for each.
-  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
-    free_bytes "${!i}" || :
-    ROOM_BYTES+=("$REPLY")
-    free_inodes "${!i}" || :
-    ROOM_INODES+=("$REPLY")
-  done
-}
-
-# Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
-free_bytes() { # <path>
-  local line
-  existing_parent "$1"
-  line=$(df_line -k "$REPLY") || { REPLY= && return "$EX_MISSING"; }
-  REPLY=
-  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +(-?[0-9]+)\ +([0-9]+|-)%?\ + ]] || return "$EX_MISSING"
-  REPLY=$((BASH_REMATCH[3] * 1024))
-}
-
-# Free inodes, into REPLY; empty where the file system does not count them (btrfs, some FUSE): 0 of 0 is not full.
-free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df failed
-  local line
-  existing_parent "$1"
-  line=$(df_line -i "$REPLY") || { REPLY= && return "$EX_MISSING"; }
-  REPLY=
-  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
-  ((BASH_REMATCH[1] > 0)) || return 0
-  REPLY=${BASH_REMATCH[3]}
-}
-
-# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
-is_mount_point() { # <path>
-  local line fields
-  while IFS= read -r line; do
-    read -ra fields <<<"$line"
-    # The kernel writes a blank as \040.
-    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
-  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
-  return 1
-}
-
-# Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
-prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
-  REPLY=
-  case $2 in
-    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
-    marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
-    none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
-    *) REPLY="the proof '$2' is not known" ;;
-  esac
-  [[ -z $REPLY ]] || return "$EX_COPY"
-}
-
-# The durable tier, proven before the first byte goes to it. Refuses 74.
-# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
-prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
-  [[ -n $DURABLE_DIR ]] || return 0
-  local REPLY tier=$DURABLE_TIER_PATH
-  expand_path tier
-  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
-    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
-      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
-  elif [[ ! -d $DURABLE_DIR ]]; then
-    # Not the profile's place: then nothing proves it but that a person made the folder.
-    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
-  fi
-}
 
 # lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
 # needs: exit log path file record proc hash room
@@ -481,17 +291,27 @@ run_places() {
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
   require_path SCRATCH
   D=$DATA_DIR/$RUN
-  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
-  # shellcheck disable=SC2034 # not every script has to do with scratch
-  S=$SCRATCH/gpu-runbook/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
+  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+}
+
+# S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
+scratch_apart() {
+  local place
+  for place in "$D" "$B"; do
+    [[ $place/ != "$S"/* && ! $place -ef $S ]] ||
+      refuse "$EX_CONFIG" "SCRATCH=$SCRATCH" "$place lies in $S, which is emptied when room is short" "set SCRATCH to another folder"
+  done
 }
 
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
   local dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
+  # shellcheck disable=SC2034 # not every script that comes here asks for it
   SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
 }
 
@@ -504,137 +324,6 @@ box_digest() { # <folder box/>
     text+="$REPLY  ${file##*/}"$'\n'
   done
   hash_text "$text"
-}
-
-# The commit of the code, into CODE_COMMIT (40 digits or none).
-code_commit() {
-  CODE_COMMIT=none
-  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
-  CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
-  [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
-}
-
-# The text of this run's record with HOST and BOOT_ID of now, into RECORD.
-run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
-  local REPLY
-  record_open run/1
-  record_text run_id "$1"
-  record_text job "$JOB"
-  record_text profile "$PROFILE"
-  record_bool formal "$2" || return
-  record_text commit "$3"
-  record_text branch "$4"
-  record_text shard "$5"
-  this_host
-  record_text host "$REPLY"
-  this_boot_id
-  record_text boot_id "$REPLY"
-  record_text box_digest "$6"
-  record_close
-}
-
-new_run() { # <formal> <shard>: create the record, or find that another start was quicker
-  local REPLY id uuid digest branch=''
-  IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
-  utc_now
-  id=${REPLY//[-:]/}-${uuid:0:8}
-  box_digest "$SELF_DIR" || return
-  digest=$REPLY
-  [[ $CODE_COMMIT == none ]] || branch=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || branch=''
-  run_record "$id" "$1" "$CODE_COMMIT" "$branch" "$2" "$digest" || return
-  create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
-}
-
-# Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
-find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
-  local rc=0 text
-  read_record "$D/run.json" run/1 || rc=$?
-  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
-  ((rc == 1)) || return 0
-  [[ $B != "$D" && -e $B/run.json ]] || return 1
-  read_record "$B/run.json" run/1 ||
-    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
-  text=$(<"$B/run.json")
-  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
-  read_record "$D/run.json" run/1
-}
-
-# The durable copy: made where it is missing, refused where it is another run's.
-mirror_run() {
-  [[ $B != "$D" ]] || return 0
-  local id=$R_run_id text rc=0
-  text=$(<"$D/run.json")
-  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
-  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
-    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
-  read_record "$B/run.json" run/1 "$id" || rc=$?
-  ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
-  read_record "$D/run.json" run/1
-}
-
-# Take the run over: write our host into both copies.
-adopt_run() { # <host that had it>
-  event adopt - - "from $1"
-  run_record "$R_run_id" "${R_formal-}" "${R_commit-}" "${R_branch-}" "${R_shard-}" "${R_box_digest-}" || return
-  replace_file "$D/run.json" "$RECORD" || return
-  [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
-  read_record "$D/run.json" run/1
-}
-
-# What an existing run insists on: its commit, its shard, its formality, its host.
-check_run() { # <formal wanted> <shard or empty> <adopt>
-  local REPLY anew="begin anew with RUN=$JOB.2"
-  [[ ${R_commit-} == "$CODE_COMMIT" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of commit ${R_commit-}, and the code at $CODE_DIR is at $CODE_COMMIT" "check out ${R_commit-} there, or $anew"
-  [[ -z $2 || ${R_shard-} == "$2" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of shard ${R_shard-}, not $2" "give --shard ${R_shard-}, or a RUN of its own to each box"
-  [[ $1 != true || ${R_formal-} == true ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
-  this_host
-  if [[ ${R_host-} != "$REPLY" ]]; then
-    [[ $3 == true ]] ||
-      refuse "$EX_BUSY" "run $R_run_id" "box ${R_host-} has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
-    adopt_run "${R_host-}" || return
-  fi
-}
-
-# What a person set in place of the bound values, by this process's own environment: printed and logged.
-log_overrides() {
-  local pair name value
-  # Run_queue has said it for all its cells.
-  [[ -z ${OVERRIDES_SAID-} && -r /proc/$$/environ ]] || return 0
-  while IFS= read -r -d '' pair; do
-    name=${pair%%=*} value=${pair#*=}
-    case $name in
-      DATA_DIR | DURABLE_DIR | SCRATCH | HF_HOME | PROXY_HOOK | CRED_FILE | DETACH | PY) ;;
-      *) continue ;;
-    esac
-    # A proxy's address may carry a password.
-    [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
-    log "override: $name=$value"
-    event override - - "$name=$value"
-  done <"/proc/$$/environ"
-}
-
-# Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
-open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
-  local formal=$1 shard=$2 adopt=$3
-  self_dir
-  run_places
-  prove_durable
-  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
-  code_commit
-  [[ $formal != true || $CODE_COMMIT != none ]] ||
-    refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
-  if ! find_run; then
-    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
-    find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
-  fi
-  mirror_run
-  check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
-  # shellcheck disable=SC2034 # a script uses the ones that it needs
-  RUN_ID=$R_run_id RUN_COMMIT=${R_commit-} RUN_FORMAL=${R_formal-} RUN_SHARD=${R_shard-} RUN_HOST=${R_host-} RUN_BOX_DIGEST=${R_box_digest-}
-  log_overrides
 }
 
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
@@ -665,6 +354,7 @@ git_open() { # reads: CODE_DIR
   GIT_TOP=$said
   GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
   [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  # shellcheck disable=SC2034 # for the gate of a formal run
   GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
   # A folder that some repository around it ignores is clean there, and recorded nowhere.
   said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
@@ -738,127 +428,6 @@ git_list() { # prints
     printf '  %s\n' "${entry//[[:cntrl:]]/?}"
   done
   ((total <= 20)) || printf '  … and %d more\n' $((total - 20))
-}
-
-# Would a stash take declared data or a run's folder? Says what into REPLY.
-git_stash_takes() { # <protected folder...>    returns: 0 it would
-  local path dir real top
-  REPLY=''
-  top=$(cd -P -- "$GIT_TOP" && pwd -P) || return 0
-  for path in ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]}"}; do
-    for dir in "$@"; do
-      real=$(cd -P -- "$dir" 2>/dev/null && pwd -P) || real=$dir
-      [[ $top/$path != "$real"/* && $top/$path != "$real" ]] || { REPLY=$path && return 0; }
-    done
-  done
-  # The exempt files (this run's own output) would be swept along.
-  ((${#GIT_EXEMPT[@]} == 0)) || REPLY="${GIT_EXEMPT[0]} (this run's own output)"
-  [[ -n $REPLY ]]
-}
-
-# Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
-git_stash() { # <protected folder...>
-  local REPLY name entry
-  for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"}; do
-    case $entry in
-      hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged FILE, then commit it" ;;
-      UU* | AA* | DD* | AU* | UA* | DU* | UD*) git_refuse "git stash in $GIT_TOP" "a merge is unfinished: $entry" "finish or abort the merge" ;;
-    esac
-  done
-  if git_stash_takes "$@"; then
-    git_refuse "git stash in $GIT_TOP" "it would take data or output away: $REPLY" "add it to .gitignore, or commit the other files by hand"
-  fi
-  utc_now
-  name="before formal run $REPLY"
-  git_here stash push --include-untracked -q -m "$name" ||
-    git_refuse "git stash in $GIT_TOP" "git could not stash" "commit the files by hand"
-  log "uncommitted work is in the stash '$name'; bring it back with: git -C $GIT_TOP stash pop"
-}
-
-git_clean() { # <stash: true or false> <protected folder...>
-  local REPLY stash=$1 remedy
-  shift
-  git_look || git_refuse "git status in $GIT_TOP" "git failed" "run it by hand and see"
-  ((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]} > 0)) || return 0
-  if [[ $stash == true ]]; then
-    git_stash "$@"
-    git_look || git_refuse "git status in $GIT_TOP" "git failed" "run it by hand and see"
-    ((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]} > 0)) || return 0
-  fi
-  git_list >&2
-  remedy="commit and push them, or put them aside with: start --stash"
-  if git_stash_takes "$@"; then remedy="commit them, or name them in .gitignore; a stash would take $REPLY"; fi
-  git_refuse "git status in $GIT_TOP" "$((${#GIT_DIRTY[@]})) changed and ${#GIT_UNTRACKED[@]} untracked files (listed above) are in no commit" "$remedy"
-}
-
-# Each submodule is there and at the commit that the parent names (status has said so); its commit goes into the log.
-git_submodules() {
-  local line
-  [[ -f $GIT_TOP/.gitmodules ]] || return 0
-  while IFS= read -r line; do
-    case $line in
-      -*) git_refuse "git submodule in $GIT_TOP" "not initialised: ${line#-}" "git -C $GIT_TOP submodule update --init --recursive" ;;
-      +* | U*) git_refuse "git submodule in $GIT_TOP" "not at the recorded commit: ${line#?}" "git -C $GIT_TOP submodule update, or commit the new one" ;;
-      '') ;;
-      *) log "submodule ${line# }" ;;
-    esac
-  done < <(git_here submodule status --recursive 2>&1)
-}
-
-# The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
-# it was pushed when the run began, and the network may be gone now.
-git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
-  local branch=$1 there said
-  if [[ -n $2 && $2 == "$GIT_HEAD" ]]; then return 0; fi
-  [[ $GIT_BRANCH == "$branch" ]] ||
-    git_refuse "the branch of $GIT_TOP" "it is '${GIT_BRANCH:-no branch}', the job says '$branch'" "git -C $GIT_TOP switch $branch"
-  [[ -n $(git_here config --get remote.origin.url) ]] ||
-    git_refuse "git push" "$GIT_TOP has no remote 'origin', so the commit is nowhere else" "git -C $GIT_TOP remote add origin URL, then push"
-  if [[ $3 == true ]]; then
-    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) || there=''
-    there=${there%%[[:space:]]*}
-    if [[ $there != "$GIT_HEAD" ]]; then
-      said=$(git_bounded pull -q --ff-only origin "$branch" 2>&1) ||
-        git_refuse "git -C $GIT_TOP pull --ff-only origin $branch" "it failed: ${said//[[:cntrl:]]/ }" "bring $branch in line with origin by hand; nothing was changed"
-      there=$(git_here rev-parse -q --verify FETCH_HEAD) || there=''
-    fi
-  else
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) ||
-      git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
-    there=${there%%[[:space:]]*}
-  fi
-  said=$GIT_HEAD
-  GIT_HEAD=$(git_here rev-parse --verify -q HEAD) || GIT_HEAD=none
-  [[ $said == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $said to $GIT_HEAD"
-  [[ $there == "$GIT_HEAD" ]] ||
-    git_refuse "HEAD of $GIT_TOP" "$GIT_HEAD is not what origin has on $branch (${there:-nothing})" "git -C $GIT_TOP push origin $branch"
-}
-
-git_bounded() { # <git's words...>    a dead network must not hang the gate
-  if command -v timeout >/dev/null 2>&1; then
-    GIT_TERMINAL_PROMPT=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
-      timeout 180 git -C "$GIT_TOP" -c core.hooksPath=/dev/null --no-pager "$@" </dev/null
-  else
-    git_here "$@" </dev/null
-  fi
-}
-
-# The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
-# shellcheck disable=SC2154 # D B S are those of the one script that calls it; others take this library for its other functions
-git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder...>
-  local branch=$1 commit=$2 pull=$3 stash=$4 before
-  shift 4
-  git_open
-  git_exempt "$D" "$B" "$S"
-  git_clean "$stash" "$@"
-  git_submodules
-  before=$GIT_HEAD
-  git_pushed "$branch" "$commit" "$pull"
-  if [[ $before != "$GIT_HEAD" ]]; then
-    git_clean false "$@"
-    git_submodules
-  fi
 }
 
 # lib/smoke.bash: one short trial of the job's smoke command, on the box and on the laptop (bash 3.2, BSD userland too).
@@ -1198,21 +767,6 @@ keep_quota() { # <quota> <period>    the smallest, in hundredths of a CPU
   local hundredths=$(($1 * 100 / $2))
   [[ -n $CPU_QUOTA && $CPU_QUOTA -le $hundredths ]] || CPU_QUOTA=$hundredths
 }
-read_mem() { # <folder>
-  local file limit used
-  for file in memory.max memory.high memory.limit_in_bytes; do
-    first_line "$1/$file" || continue
-    limit=$REPLY
-    # Version 1 writes "no limit" as a number near 2^63.
-    if [[ ! $limit =~ ^[0-9]{1,18}$ ]] || ((limit >= 1 << 60)); then continue; fi
-    [[ -z $RAM_LIMIT || $limit -lt $RAM_LIMIT ]] || continue
-    RAM_LIMIT=$limit RAM_USED=''
-    for used in memory.current memory.usage_in_bytes; do
-      if first_line "$1/$used" && [[ $REPLY =~ ^[0-9]{1,18}$ ]]; then RAM_USED=$REPLY; fi
-    done
-  done
-}
-
 # CPU_NPROC CPU_AFFINITY CPU_QUOTA (hundredths) and the smallest of them, CPUS; empty = cannot be read.
 probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
@@ -1235,74 +789,6 @@ probe_cpus() {
   done
   CPUS=${CPUS:-1}
   ((CPUS > 0)) || CPUS=1
-}
-
-# RAM_TOTAL RAM_AVAILABLE RAM_LIMIT RAM_USED (the limit's own use) and what is free for us, RAM_FREE, in bytes.
-probe_ram() {
-  local name value rest root=${FAKE_ROOT-}/sys/fs/cgroup
-  RAM_TOTAL='' RAM_AVAILABLE='' RAM_LIMIT='' RAM_USED='' RAM_FREE=''
-  while read -r name value rest; do
-    case $name in
-      MemTotal:) RAM_TOTAL=$((value * 1024)) ;;
-      MemAvailable:) RAM_AVAILABLE=$((value * 1024)) ;;
-    esac
-  done 2>/dev/null <"${FAKE_ROOT-}/proc/meminfo"
-  if cgroup_path ''; then cgroup_walk "$root" "$REPLY" read_mem; fi
-  if cgroup_path memory; then cgroup_walk "$root/memory" "$REPLY" read_mem; fi
-  RAM_FREE=${RAM_AVAILABLE:-$RAM_TOTAL}
-  if [[ -n $RAM_LIMIT ]]; then
-    value=$((RAM_LIMIT - ${RAM_USED:-0}))
-    ((value >= 0)) || value=0
-    [[ -n $RAM_FREE && $RAM_FREE -le $value ]] || RAM_FREE=$value
-  fi
-}
-
-# The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
-# shellcheck disable=SC2034 # a script reads what it needs
-probe_gpus() {
-  local said rc=0 line run=()
-  GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
-  command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 20); fi
-  said=$(${run[@]+"${run[@]}"} nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits 2>&1 </dev/null) || rc=$?
-  ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
-  # "No devices were found" comes with status 0, and so may a driver mismatch.
-  while IFS= read -r line; do
-    [[ $line =~ ^[0-9]+,\ [^,]+,\ [0-9.]+, ]] && GPU_LINES+=("$line")
-  done <<<"$said"
-  GPU_COUNT=${#GPU_LINES[@]}
-  if ((GPU_COUNT > 0 && rc == 0)); then
-    GPU_STATE=ok
-  elif [[ $said == *'No devices'* ]]; then
-    GPU_STATE=none GPU_WHY="nvidia-smi: No devices were found"
-  else
-    GPU_COUNT='' GPU_WHY="nvidia-smi (status $rc): ${said%%$'\n'*}"
-    GPU_WHY=${GPU_WHY//[[:cntrl:]]/ }
-  fi
-}
-
-# Workers and threads for one cell of SLOTS side by side: THREADS and WORKERS. Fewer is the safe side.
-recommend() { # <slots> <bytes that a cell needs>
-  local share spare
-  share=$((CPUS / $1))
-  ((share > 0)) || share=1
-  # One CPU for the training loop itself; a loader worker costs memory of its own: count half a GB for each.
-  WORKERS=$((share - 1))
-  ((WORKERS <= 8)) || WORKERS=8
-  if [[ -n $RAM_FREE ]]; then
-    spare=$(((RAM_FREE / $1 - $2) / 500000000))
-    ((spare >= 0)) || spare=0
-    ((WORKERS <= spare)) || WORKERS=$spare
-  fi
-  THREADS=$((share - WORKERS))
-  ((THREADS > 0)) || THREADS=1
-}
-
-# Bytes for people, into REPLY.
-human() { # <bytes or empty>
-  if [[ -z $1 ]]; then REPLY="not known"; elif (($1 >= 10000000000)); then REPLY="$(($1 / 1000000000)) GB"; elif (($1 >= 10000000)); then
-    REPLY="$(($1 / 1000000)) MB"
-  else REPLY="$1 bytes"; fi
 }
 
 # lib/cellenv.bash: what a cell finds in its environment, and what it must not find there.
@@ -1346,18 +832,6 @@ take_secret() { # <name> <value>
     esac
     SECRET_NAMES+=("$name") SECRET_VALUES+=("$value")
   done
-}
-
-# Does a log hold the value of a secret? Names it, never the value; the value is on no command line either.
-find_leaks() { # <file>    into LEAKS
-  local i
-  LEAKS=''
-  for ((i = 0; i < ${#SECRET_NAMES[@]}; i++)); do
-    # A very short value would be found everywhere.
-    ((${#SECRET_VALUES[i]} >= 6)) || continue
-    if printf '%s\n' "${SECRET_VALUES[i]}" | grep -qFf - -- "$1" 2>/dev/null; then LEAKS+=" ${SECRET_NAMES[i]}"; fi
-  done
-  LEAKS=${LEAKS# }
 }
 
 # The proxy: an address is exported, a file is sourced. Strict mode is lifted around the file only, for it is not ours;
@@ -1423,17 +897,13 @@ cache_env() {
     export HF_HOME
     export HF_HUB_CACHE=${HF_HUB_CACHE:-$HF_HOME/hub} HF_DATASETS_CACHE=${HF_DATASETS_CACHE:-$HF_HOME/datasets}
   else
+    # None: the library's own default, which is below XDG_CACHE_HOME and so on scratch, not in the home folder.
     unset HF_HOME
   fi
   # Short on purpose: sockets of worker processes lie in it, and their whole path has about 100 characters.
   export TMPDIR=$S/t/$CELL_INDEX
   export TMP=$TMPDIR TEMP=$TMPDIR
   export SCRATCH=$S
-}
-
-# By this mark we know scratch as this run's own, and only then is it ever emptied.
-mark_scratch() {
-  [[ -s $S/.gpu-runbook-scratch ]] || { printf '%s\n' "$RUN_ID" >"$S/.gpu-runbook-scratch"; } 2>/dev/null
 }
 
 # How many threads numeric libraries may start, where nobody has said it: what this box lets us use, never all it has.
@@ -1449,7 +919,7 @@ thread_env() {
 # All of it. To be called in the shell that becomes the cell.
 cell_env() { # returns: 0, or 77 with the reason in REPLY
   local one i
-  unset OVERRIDES_SAID HASH_TOOL
+  unset OVERRIDES_SAID HASH_TOOL ENV_SPEC
   export CELL_NAME=$CELL CELL_INDEX CELL_DIR CELL_ATTEMPT=$ATTEMPT CELL_RESUME RUN_ID PY
   export PYTHONUNBUFFERED=${PYTHONUNBUFFERED-1}
   # By this mark the cell's processes are found again, wherever they went.
@@ -1465,16 +935,6 @@ cell_env() { # returns: 0, or 77 with the reason in REPLY
   [[ -n ${CUDA_VISIBLE_DEVICES-} ]] || export CUDA_DEVICE_ORDER=PCI_BUS_ID
   for ((i = 0; i < ${#SECRET_NAMES[@]}; i++)); do export "${SECRET_NAMES[i]}=${SECRET_VALUES[i]}"; done
   load_proxy
-}
-
-# No descriptor of ours goes to the cell: not a lock, not a pipe.
-close_descriptors() {
-  local fd path
-  for path in "/proc/$BASHPID/fd"/*; do
-    fd=${path##*/}
-    [[ $fd =~ ^[0-9]+$ ]] || continue
-    ((fd <= 2)) || { exec {fd}>&-; } 2>/dev/null || :
-  done
 }
 
 usage() {

@@ -11,10 +11,6 @@ export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C
 readonly PROG=status.sh
 
 # --- bound values: profiles/azure-vm.yaml x jobs/demo.yaml ---
-# the profile's name
-readonly PROFILE=azure-vm
-# the job's name
-readonly JOB=demo
 # the run's name; a new one begins anew
 RUN=${RUN-demo}
 # tier data-disk: survives ssh drop, restart, stop, destroy
@@ -136,54 +132,6 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
-}
-
-# Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
-# With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
-  [[ $dir != "$file" ]] || dir=.
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
-  fi
-  [[ -n $soon ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
-    log "$file does not read back as it was written"
-    return "$EX_COPY"
-  }
-}
-
-# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
-create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
-  local file=$1 text=$2 dir=${1%/*} tmp rc=0
-  [[ $dir != "$file" ]] || dir=.
-  [[ ! -e $file ]] || return 1
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
-  fi
-  if ! ln -- "$tmp" "$file" 2>/dev/null; then
-    rc=1
-    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
-    if [[ ! -e $file ]] && (
-      set -C
-      printf '%s' "$text" >"$file"
-    ) 2>/dev/null; then rc=0; fi
-    [[ -e $file ]] || rc=$EX_COPY
-  fi
-  rm -f -- "$tmp"
-  flush "$dir"
-  return "$rc"
-}
-
 # lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
 # needs: exit log file
 
@@ -216,22 +164,9 @@ record_int() { # <name> <digits or empty>
     return "$EX_INTEGRITY"
   fi
 }
-record_bool() { # <name> <true or false>
-  case $2 in
-    true | false) record_raw "$1" "$2" ;;
-    *)
-      log "a bug here: member $1 of a record is to be true or false and is '$2'"
-      return "$EX_INTEGRITY"
-      ;;
-  esac
-}
-record_close() {
-  RECORD+=$'\n''}'$'\n'
-}
-
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
   # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
@@ -336,13 +271,6 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
-hash_text() { # <text>    sets REPLY
-  hash_tool
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
-  REPLY=${REPLY%% *}
-  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
-}
-
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path
 
@@ -359,26 +287,6 @@ df_line() { # <-k or -i> <path>
   if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
   text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
   printf '%s\n' "${text##*$'\n'}"
-}
-
-# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
-# empty where it is not known: no such call, or a file system that does not count inodes.
-look_room() { # <folders that exist...>
-  local blocks size left all i text
-  ROOM_BYTES=() ROOM_INODES=()
-  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
-  while read -r blocks size left all; do
-    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
-    ROOM_BYTES+=($((blocks * size)))
-    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
-  done <<<"$text"
-  # No such stat: two calls of df for each.
-  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
-    free_bytes "${!i}" || :
-    ROOM_BYTES+=("$REPLY")
-    free_inodes "${!i}" || :
-    ROOM_INODES+=("$REPLY")
-  done
 }
 
 # Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
@@ -402,44 +310,6 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
-is_mount_point() { # <path>
-  local line fields
-  while IFS= read -r line; do
-    read -ra fields <<<"$line"
-    # The kernel writes a blank as \040.
-    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
-  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
-  return 1
-}
-
-# Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
-prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
-  REPLY=
-  case $2 in
-    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
-    marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
-    none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
-    *) REPLY="the proof '$2' is not known" ;;
-  esac
-  [[ -z $REPLY ]] || return "$EX_COPY"
-}
-
-# The durable tier, proven before the first byte goes to it. Refuses 74.
-# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
-prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
-  [[ -n $DURABLE_DIR ]] || return 0
-  local REPLY tier=$DURABLE_TIER_PATH
-  expand_path tier
-  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
-    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
-      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
-  elif [[ ! -d $DURABLE_DIR ]]; then
-    # Not the profile's place: then nothing proves it but that a person made the folder.
-    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
-  fi
-}
-
 # lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
 # needs: exit log path file record proc hash room
 
@@ -457,160 +327,28 @@ run_places() {
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
   require_path SCRATCH
   D=$DATA_DIR/$RUN
-  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
-  # shellcheck disable=SC2034 # not every script has to do with scratch
-  S=$SCRATCH/gpu-runbook/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
+  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+}
+
+# S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
+scratch_apart() {
+  local place
+  for place in "$D" "$B"; do
+    [[ $place/ != "$S"/* && ! $place -ef $S ]] ||
+      refuse "$EX_CONFIG" "SCRATCH=$SCRATCH" "$place lies in $S, which is emptied when room is short" "set SCRATCH to another folder"
+  done
 }
 
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
   local dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
+  # shellcheck disable=SC2034 # not every script that comes here asks for it
   SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
-}
-
-# Digest of the folder that this script lies in, into REPLY: which scripts these are.
-box_digest() { # <folder box/>
-  local file text=''
-  for file in "$1"/*; do
-    [[ -f $file ]] || continue
-    hash_file "$file" || return "$EX_INTEGRITY"
-    text+="$REPLY  ${file##*/}"$'\n'
-  done
-  hash_text "$text"
-}
-
-# The commit of the code, into CODE_COMMIT (40 digits or none).
-code_commit() {
-  CODE_COMMIT=none
-  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
-  CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
-  [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
-}
-
-# The text of this run's record with HOST and BOOT_ID of now, into RECORD.
-run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
-  local REPLY
-  record_open run/1
-  record_text run_id "$1"
-  record_text job "$JOB"
-  record_text profile "$PROFILE"
-  record_bool formal "$2" || return
-  record_text commit "$3"
-  record_text branch "$4"
-  record_text shard "$5"
-  this_host
-  record_text host "$REPLY"
-  this_boot_id
-  record_text boot_id "$REPLY"
-  record_text box_digest "$6"
-  record_close
-}
-
-new_run() { # <formal> <shard>: create the record, or find that another start was quicker
-  local REPLY id uuid digest branch=''
-  IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
-  utc_now
-  id=${REPLY//[-:]/}-${uuid:0:8}
-  box_digest "$SELF_DIR" || return
-  digest=$REPLY
-  [[ $CODE_COMMIT == none ]] || branch=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || branch=''
-  run_record "$id" "$1" "$CODE_COMMIT" "$branch" "$2" "$digest" || return
-  create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
-}
-
-# Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
-find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
-  local rc=0 text
-  read_record "$D/run.json" run/1 || rc=$?
-  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
-  ((rc == 1)) || return 0
-  [[ $B != "$D" && -e $B/run.json ]] || return 1
-  read_record "$B/run.json" run/1 ||
-    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
-  text=$(<"$B/run.json")
-  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
-  read_record "$D/run.json" run/1
-}
-
-# The durable copy: made where it is missing, refused where it is another run's.
-mirror_run() {
-  [[ $B != "$D" ]] || return 0
-  local id=$R_run_id text rc=0
-  text=$(<"$D/run.json")
-  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
-  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
-    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
-  read_record "$B/run.json" run/1 "$id" || rc=$?
-  ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
-  read_record "$D/run.json" run/1
-}
-
-# Take the run over: write our host into both copies.
-adopt_run() { # <host that had it>
-  event adopt - - "from $1"
-  run_record "$R_run_id" "${R_formal-}" "${R_commit-}" "${R_branch-}" "${R_shard-}" "${R_box_digest-}" || return
-  replace_file "$D/run.json" "$RECORD" || return
-  [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
-  read_record "$D/run.json" run/1
-}
-
-# What an existing run insists on: its commit, its shard, its formality, its host.
-check_run() { # <formal wanted> <shard or empty> <adopt>
-  local REPLY anew="begin anew with RUN=$JOB.2"
-  [[ ${R_commit-} == "$CODE_COMMIT" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of commit ${R_commit-}, and the code at $CODE_DIR is at $CODE_COMMIT" "check out ${R_commit-} there, or $anew"
-  [[ -z $2 || ${R_shard-} == "$2" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of shard ${R_shard-}, not $2" "give --shard ${R_shard-}, or a RUN of its own to each box"
-  [[ $1 != true || ${R_formal-} == true ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
-  this_host
-  if [[ ${R_host-} != "$REPLY" ]]; then
-    [[ $3 == true ]] ||
-      refuse "$EX_BUSY" "run $R_run_id" "box ${R_host-} has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
-    adopt_run "${R_host-}" || return
-  fi
-}
-
-# What a person set in place of the bound values, by this process's own environment: printed and logged.
-log_overrides() {
-  local pair name value
-  # Run_queue has said it for all its cells.
-  [[ -z ${OVERRIDES_SAID-} && -r /proc/$$/environ ]] || return 0
-  while IFS= read -r -d '' pair; do
-    name=${pair%%=*} value=${pair#*=}
-    case $name in
-      DATA_DIR | DURABLE_DIR | SCRATCH | HF_HOME | PROXY_HOOK | CRED_FILE | DETACH | PY) ;;
-      *) continue ;;
-    esac
-    # A proxy's address may carry a password.
-    [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
-    log "override: $name=$value"
-    event override - - "$name=$value"
-  done <"/proc/$$/environ"
-}
-
-# Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
-open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
-  local formal=$1 shard=$2 adopt=$3
-  self_dir
-  run_places
-  prove_durable
-  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
-  code_commit
-  [[ $formal != true || $CODE_COMMIT != none ]] ||
-    refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
-  if ! find_run; then
-    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
-    find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
-  fi
-  mirror_run
-  check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
-  # shellcheck disable=SC2034 # a script uses the ones that it needs
-  RUN_ID=$R_run_id RUN_COMMIT=${R_commit-} RUN_FORMAL=${R_formal-} RUN_SHARD=${R_shard-} RUN_HOST=${R_host-} RUN_BOX_DIGEST=${R_box_digest-}
-  log_overrides
 }
 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
@@ -660,15 +398,6 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
   refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
 }
 
-# The place of a cell in QUEUE_NAMES, into REPLY.
-queue_index() { # <cell>    returns: 1 where it is not there
-  for ((REPLY = 0; REPLY < ${#QUEUE_NAMES[@]}; REPLY++)); do
-    [[ ${QUEUE_NAMES[REPLY]} != "$1" ]] || return 0
-  done
-  REPLY=''
-  return 1
-}
-
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
 # needs: exit log file proc
 # reads: D
@@ -696,44 +425,6 @@ last_claim() { # <cell>
     this_boot_id
     if [[ $boot == "$REPLY" ]] && same_process "$CLAIM_PID" "$ticks"; then CLAIM_STATE=live; fi
   fi
-}
-
-# A person says that HOST is gone: its claims are dead from now on, also for calls without --adopt.
-bury_host() { # <host>
-  mkdir -p -- "$D/claims/.gone" && : >"$D/claims/.gone/${1//\//_}" || return "$EX_COPY"
-  event adopt - - "claims of $1 are dead"
-}
-
-# Take the next attempt after CLAIM_N. Sets ATTEMPT and MY_TICKS.
-take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be written
-  local REPLY dir=$D/claims/$1 file line back=''
-  [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || return "$EX_NOROOM"
-  ATTEMPT=$((CLAIM_N + 1))
-  printf -v file '%s/%03d' "$dir" "$ATTEMPT"
-  start_ticks $$ || return "$EX_MISSING"
-  MY_TICKS=$REPLY
-  this_host
-  line=$REPLY
-  this_boot_id
-  line+=" $REPLY $$ $MY_TICKS"
-  set -C
-  { printf '%s\n' "$line" >"$file"; } 2>/dev/null || :
-  set +C
-  { IFS= read -r back <"$file"; } 2>/dev/null || :
-  if [[ $back != "$line" ]]; then
-    # Not there: no room or no right. There and empty: somebody is just writing it, or our own write found no room.
-    [[ -s $file ]] || { [[ -e $file ]] && can_write "$dir"; } || return "$EX_NOROOM"
-    return "$EX_BUSY"
-  fi
-  flush "$file" "$dir" || return "$EX_NOROOM"
-}
-
-# Can a line be written there at all?
-can_write() { # <folder>
-  local rc=0
-  { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
-  rm -f -- "$1/.probe.$$"
-  return "$rc"
 }
 
 # lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
@@ -842,32 +533,6 @@ claim_says() { # <cell>    running where somebody lives behind the last claim, e
 # needs: exit log file record proc hash
 # reads: D B RUN_ID, and F_START F_SESSION F_NAME F_SOCKET F_PID F_TICKS F_DIGEST F_POWER of this start
 
-write_formal() { # <state> <why>
-  local REPLY host boot
-  this_host
-  host=$REPLY
-  this_boot_id
-  boot=$REPLY
-  record_open formal/1
-  record_text run_id "$RUN_ID"
-  record_text start_id "$F_START"
-  record_text state "$1"
-  record_text why "$2"
-  utc_now
-  record_text since "$REPLY"
-  record_text session "$F_SESSION"
-  record_text session_name "$F_NAME"
-  record_text socket "$F_SOCKET"
-  record_text host "$host"
-  record_text boot_id "$boot"
-  record_int pid "$F_PID" || return
-  record_int start_ticks "$F_TICKS" || return
-  record_text box_digest "$F_DIGEST"
-  record_bool power_off "$F_POWER" || return
-  record_close
-  replace_file "$D/formal.json" "$RECORD"
-}
-
 # The record's members into F_*, so that a rewrite keeps them.
 take_formal() {
   F_START=${R_start_id-} F_SESSION=${R_session-} F_NAME=${R_session_name-} F_SOCKET=${R_socket-}
@@ -939,121 +604,6 @@ lost_after_all() {
   if [[ $FORMAL_STATE != failed && $FORMAL_STATE != stopped ]] && success_holds "$F_START"; then
     FORMAL_STATE=success FORMAL_WHY="its process ended right after it had written FORMAL_SUCCESS"
   fi
-}
-
-# Take the next start number, which only one start can have; refuses while an earlier start is still at work.
-take_start() {
-  local REPLY dir=$D/starts n=0 file host boot pid ticks mine
-  mkdir -p -- "$dir" || refuse "$EX_NOROOM" "$dir" "the folder cannot be made" "look at the data tier: room, rights"
-  for file in "$dir"/[0-9][0-9][0-9]*; do
-    [[ -e $file ]] || continue
-    ((10#${file##*/} <= n)) || n=$((10#${file##*/}))
-  done
-  this_host
-  mine=$REPLY
-  this_boot_id
-  mine+=" $REPLY"
-  if ((n > 0)); then
-    printf -v file '%s/%03d' "$dir" "$n"
-    read -r host boot pid ticks <"$file" || :
-    if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
-      refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: $PROG status"
-    fi
-  fi
-  start_ticks $$
-  printf -v file '%s/%03d' "$dir" $((n + 1))
-  create_once "$file" "$mine $$ $REPLY"$'\n' ||
-    refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "$PROG status"
-}
-
-# What stands there from an earlier start, aside under its own id: nobody can take it for this start's.
-move_old_aside() {
-  local file to id
-  for file in "$B/FORMAL_SUCCESS" "$D/FORMAL_FAILURE.json"; do
-    [[ -e $file ]] || continue
-    id=''
-    if read_record "$file" formal_success/1 || read_record "$file" formal_failure/1; then id=${R_start_id-}; fi
-    to=$file.${id:-unreadable-before-$F_START}
-    if ! mv -f -- "$file" "$to" || [[ -e $file ]]; then
-      refuse "$EX_COPY" "mv $file $to" "the old record cannot be moved aside" "look at the tier: rights, room"
-    fi
-    log "moved aside: $to"
-    [[ $file == */FORMAL_FAILURE.json ]] || continue
-    for to in "" .sha256; do
-      [[ ! -e $D/formal.failed.tar.gz$to ]] || mv -f -- "$D/formal.failed.tar.gz$to" "$D/formal.failed.${id:-before-$F_START}.tar.gz$to"
-    done
-  done
-}
-
-# The bundle's manifest says that every cell of the roster is done. Sets M_EXPECTED M_DONE M_DIGEST.
-check_manifest() { # <cells in the roster>    returns: 0 or 65 with the reason in REPLY
-  local file=$B/PULL_MANIFEST.json body said
-  read_record "$file" pull_manifest/1 "$RUN_ID" || { REPLY="$file is not a whole manifest of this run" && return "$EX_INTEGRITY"; }
-  M_EXPECTED=${R_cells_expected-} M_DONE=${R_cells_done-} said=${R_self_sha256-}
-  body=$(sed -n '/^  "self_sha256": /q;p' "$file")
-  hash_text "$body"$'\n'
-  [[ $REPLY == "$said" ]] || { REPLY="$file does not match its own digest" && return "$EX_INTEGRITY"; }
-  [[ ${R_commit-} == "$RUN_COMMIT" ]] || { REPLY="$file is of commit ${R_commit-}, the run of $RUN_COMMIT" && return "$EX_INTEGRITY"; }
-  [[ $M_EXPECTED == "$1" && $M_DONE == "$1" ]] || { REPLY="$file has ${M_DONE:-?} of ${M_EXPECTED:-?} cells done, the roster has $1" && return "$EX_INTEGRITY"; }
-  hash_file "$file" || { REPLY="$file cannot be read" && return "$EX_INTEGRITY"; }
-  M_DIGEST=$REPLY
-}
-
-write_success() { # returns: 0 written and read back
-  local REPLY
-  record_open formal_success/1
-  record_text run_id "$RUN_ID"
-  record_text start_id "$F_START"
-  record_text commit "$RUN_COMMIT"
-  record_int cells_expected "$M_EXPECTED" || return
-  record_int cells_done "$M_DONE" || return
-  record_text manifest_sha256 "$M_DIGEST"
-  record_bool power_off "$F_POWER" || return
-  utc_now
-  record_text ended "$REPLY"
-  record_close
-  replace_file "$B/FORMAL_SUCCESS" "$RECORD" || return
-  success_holds "$F_START" || { log "$REPLY" && return "$EX_INTEGRITY"; }
-}
-
-write_failure() { # <stage> <command> <exit> <remedy>
-  local REPLY
-  record_open formal_failure/1
-  record_text run_id "$RUN_ID"
-  record_text start_id "$F_START"
-  record_text stage "$1"
-  record_text command "$2"
-  record_int exit "$3" || return
-  record_text log "$D/formal.log"
-  record_text remedy "$4"
-  utc_now
-  record_text ended "$REPLY"
-  record_close
-  replace_file "$D/FORMAL_FAILURE.json" "$RECORD"
-}
-
-# Logs and states of a failed run in one file of bounded size, with its digest: what is needed to say why.
-pack_failure() { # writes: D/formal.failed.tar.gz and .sha256
-  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size
-  mkdir -p -- "$stage/logs" "$stage/state" || return
-  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json; do
-    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/$file" || :
-  done
-  for file in "$D/formal.log" "$D"/state/*.json "$D"/logs/*/attempt-*.log; do
-    [[ -f $file ]] || continue
-    ((left > 0)) || break
-    REPLY=$stage/${file#"$D"/}
-    mkdir -p -- "${REPLY%/*}" && tail -c "$one" -- "$file" >"$REPLY" || :
-    size=$(wc -c <"$REPLY") || size=$one
-    left=$((left - size))
-  done
-  if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
-    hash_file "$D/formal.failed.tar.gz"; then
-    replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)"
-  else
-    log "the evidence could not be packed; it lies in $D as it is"
-  fi
-  rm -rf -- "${stage:?}" "$D/.formal.failed.$$.tmp"
 }
 
 usage() {
@@ -1166,7 +716,7 @@ last_progress() {
   while IFS= read -r time; do
     [[ $time =~ ^[0-9]+$ ]] || continue
     [[ -n $newest && $newest -ge $time ]] || newest=$time
-  done < <(find "${files[@]}" -type f ! -name .alive -exec stat -c %Y {} + 2>/dev/null)
+  done < <(find "${files[@]}" -type f ! -name .alive ! -name .peak ! -name '*.sha256' -exec stat -c %Y {} + 2>/dev/null)
   [[ -z $newest ]] || PROGRESS_S=$((now > newest ? now - newest : 0))
 }
 

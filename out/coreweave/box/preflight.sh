@@ -101,16 +101,6 @@ refuse() { # <exit code> <what> <why> <what to do>
   exit "$1"
 }
 
-# The only place where a success word is printed. Without a receipt that can be read it is not.
-claim() { # <word> <what> <receipt file>
-  if [[ ! -f $3 || ! -s $3 ]]; then
-    printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
-      "$PROG" "$1" "$2" "$3" >&2
-    return "$EX_INTEGRITY"
-  fi
-  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
-}
-
 # lib/path.bash: names and paths that are safe to build upon.
 # needs: exit log
 
@@ -173,54 +163,6 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
-}
-
-# Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
-# With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
-  [[ $dir != "$file" ]] || dir=.
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
-  fi
-  [[ -n $soon ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
-    log "$file does not read back as it was written"
-    return "$EX_COPY"
-  }
-}
-
-# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
-create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
-  local file=$1 text=$2 dir=${1%/*} tmp rc=0
-  [[ $dir != "$file" ]] || dir=.
-  [[ ! -e $file ]] || return 1
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
-  fi
-  if ! ln -- "$tmp" "$file" 2>/dev/null; then
-    rc=1
-    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
-    if [[ ! -e $file ]] && (
-      set -C
-      printf '%s' "$text" >"$file"
-    ) 2>/dev/null; then rc=0; fi
-    [[ -e $file ]] || rc=$EX_COPY
-  fi
-  rm -f -- "$tmp"
-  flush "$dir"
-  return "$rc"
-}
-
 # lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
 # needs: exit log file
 
@@ -253,92 +195,12 @@ record_int() { # <name> <digits or empty>
     return "$EX_INTEGRITY"
   fi
 }
-record_bool() { # <name> <true or false>
-  case $2 in
-    true | false) record_raw "$1" "$2" ;;
-    *)
-      log "a bug here: member $1 of a record is to be true or false and is '$2'"
-      return "$EX_INTEGRITY"
-      ;;
-  esac
-}
 record_close() {
   RECORD+=$'\n''}'$'\n'
 }
 
-# Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
-read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
-  [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
-  [[ ${R_schema-} == "$schema" ]] || return 2
-  [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
-}
-
 # lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
 # needs:
-
-this_host() { # into REPLY
-  REPLY=
-  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
-}
-this_boot_id() { # into REPLY
-  REPLY=
-  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/random/boot_id"; } 2>/dev/null || REPLY=unknown
-}
-# Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat), into REPLY.
-start_ticks() { # <pid>    returns: 1 where there is no such process, or only its zombie
-  local stat fields
-  REPLY=
-  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
-  # The name in parentheses may hold blanks and parentheses itself: cut behind the last one.
-  read -ra fields <<<"${stat##*) }"
-  [[ ${fields[0]-} != [ZX] ]] || return 1
-  REPLY=${fields[19]-}
-  [[ -n $REPLY ]]
-}
-same_process() { # <pid> <start ticks>
-  local REPLY
-  start_ticks "$1" && [[ $REPLY == "$2" ]]
-}
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
 # needs: exit log
@@ -357,29 +219,6 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
-  case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
-  esac
-}
-
-hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
-  hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
-  REPLY=${REPLY%% *}
-  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
-}
-
-hash_text() { # <text>    sets REPLY
-  hash_tool
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
-  REPLY=${REPLY%% *}
-  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
-}
-
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path
 
@@ -396,26 +235,6 @@ df_line() { # <-k or -i> <path>
   if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
   text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
   printf '%s\n' "${text##*$'\n'}"
-}
-
-# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
-# empty where it is not known: no such call, or a file system that does not count inodes.
-look_room() { # <folders that exist...>
-  local blocks size left all i text
-  ROOM_BYTES=() ROOM_INODES=()
-  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
-  while read -r blocks size left all; do
-    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
-    ROOM_BYTES+=($((blocks * size)))
-    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
-  done <<<"$text"
-  # No such stat: two calls of df for each.
-  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
-    free_bytes "${!i}" || :
-    ROOM_BYTES+=("$REPLY")
-    free_inodes "${!i}" || :
-    ROOM_INODES+=("$REPLY")
-  done
 }
 
 # Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
@@ -462,21 +281,6 @@ prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
   [[ -z $REPLY ]] || return "$EX_COPY"
 }
 
-# The durable tier, proven before the first byte goes to it. Refuses 74.
-# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
-prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
-  [[ -n $DURABLE_DIR ]] || return 0
-  local REPLY tier=$DURABLE_TIER_PATH
-  expand_path tier
-  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
-    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
-      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
-  elif [[ ! -d $DURABLE_DIR ]]; then
-    # Not the profile's place: then nothing proves it but that a person made the folder.
-    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
-  fi
-}
-
 # lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
 # needs: exit log path file record proc hash room
 
@@ -494,160 +298,40 @@ run_places() {
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
   require_path SCRATCH
   D=$DATA_DIR/$RUN
-  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
-  # shellcheck disable=SC2034 # not every script has to do with scratch
-  S=$SCRATCH/gpu-runbook/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
+  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
 }
 
-# The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
-self_dir() {
-  local dir=${BASH_SOURCE[0]-}
-  [[ $dir == */* ]] || dir=./$dir
-  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+# S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
+scratch_apart() {
+  local place
+  for place in "$D" "$B"; do
+    [[ $place/ != "$S"/* && ! $place -ef $S ]] ||
+      refuse "$EX_CONFIG" "SCRATCH=$SCRATCH" "$place lies in $S, which is emptied when room is short" "set SCRATCH to another folder"
+  done
 }
 
-# Digest of the folder that this script lies in, into REPLY: which scripts these are.
-box_digest() { # <folder box/>
-  local file text=''
-  for file in "$1"/*; do
-    [[ -f $file ]] || continue
-    hash_file "$file" || return "$EX_INTEGRITY"
-    text+="$REPLY  ${file##*/}"$'\n'
+# Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
+may_be_repository() { # <folder>
+  local dir
+  [[ -z ${GIT_DIR-} ]] || return 0
+  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  while :; do
+    [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
+    [[ -n $dir ]] || return 1
+    dir=${dir%/*}
   done
-  hash_text "$text"
 }
 
 # The commit of the code, into CODE_COMMIT (40 digits or none).
 code_commit() {
   CODE_COMMIT=none
-  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] && may_be_repository "$CODE_DIR" || return 0
   CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
   [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
-}
-
-# The text of this run's record with HOST and BOOT_ID of now, into RECORD.
-run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
-  local REPLY
-  record_open run/1
-  record_text run_id "$1"
-  record_text job "$JOB"
-  record_text profile "$PROFILE"
-  record_bool formal "$2" || return
-  record_text commit "$3"
-  record_text branch "$4"
-  record_text shard "$5"
-  this_host
-  record_text host "$REPLY"
-  this_boot_id
-  record_text boot_id "$REPLY"
-  record_text box_digest "$6"
-  record_close
-}
-
-new_run() { # <formal> <shard>: create the record, or find that another start was quicker
-  local REPLY id uuid digest branch=''
-  IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
-  utc_now
-  id=${REPLY//[-:]/}-${uuid:0:8}
-  box_digest "$SELF_DIR" || return
-  digest=$REPLY
-  [[ $CODE_COMMIT == none ]] || branch=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || branch=''
-  run_record "$id" "$1" "$CODE_COMMIT" "$branch" "$2" "$digest" || return
-  create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
-}
-
-# Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
-find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
-  local rc=0 text
-  read_record "$D/run.json" run/1 || rc=$?
-  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
-  ((rc == 1)) || return 0
-  [[ $B != "$D" && -e $B/run.json ]] || return 1
-  read_record "$B/run.json" run/1 ||
-    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
-  text=$(<"$B/run.json")
-  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
-  read_record "$D/run.json" run/1
-}
-
-# The durable copy: made where it is missing, refused where it is another run's.
-mirror_run() {
-  [[ $B != "$D" ]] || return 0
-  local id=$R_run_id text rc=0
-  text=$(<"$D/run.json")
-  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
-  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
-    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
-  read_record "$B/run.json" run/1 "$id" || rc=$?
-  ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
-  read_record "$D/run.json" run/1
-}
-
-# Take the run over: write our host into both copies.
-adopt_run() { # <host that had it>
-  event adopt - - "from $1"
-  run_record "$R_run_id" "${R_formal-}" "${R_commit-}" "${R_branch-}" "${R_shard-}" "${R_box_digest-}" || return
-  replace_file "$D/run.json" "$RECORD" || return
-  [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
-  read_record "$D/run.json" run/1
-}
-
-# What an existing run insists on: its commit, its shard, its formality, its host.
-check_run() { # <formal wanted> <shard or empty> <adopt>
-  local REPLY anew="begin anew with RUN=$JOB.2"
-  [[ ${R_commit-} == "$CODE_COMMIT" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of commit ${R_commit-}, and the code at $CODE_DIR is at $CODE_COMMIT" "check out ${R_commit-} there, or $anew"
-  [[ -z $2 || ${R_shard-} == "$2" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of shard ${R_shard-}, not $2" "give --shard ${R_shard-}, or a RUN of its own to each box"
-  [[ $1 != true || ${R_formal-} == true ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
-  this_host
-  if [[ ${R_host-} != "$REPLY" ]]; then
-    [[ $3 == true ]] ||
-      refuse "$EX_BUSY" "run $R_run_id" "box ${R_host-} has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
-    adopt_run "${R_host-}" || return
-  fi
-}
-
-# What a person set in place of the bound values, by this process's own environment: printed and logged.
-log_overrides() {
-  local pair name value
-  # Run_queue has said it for all its cells.
-  [[ -z ${OVERRIDES_SAID-} && -r /proc/$$/environ ]] || return 0
-  while IFS= read -r -d '' pair; do
-    name=${pair%%=*} value=${pair#*=}
-    case $name in
-      DATA_DIR | DURABLE_DIR | SCRATCH | HF_HOME | PROXY_HOOK | CRED_FILE | DETACH | PY) ;;
-      *) continue ;;
-    esac
-    # A proxy's address may carry a password.
-    [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
-    log "override: $name=$value"
-    event override - - "$name=$value"
-  done <"/proc/$$/environ"
-}
-
-# Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
-open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
-  local formal=$1 shard=$2 adopt=$3
-  self_dir
-  run_places
-  prove_durable
-  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
-  code_commit
-  [[ $formal != true || $CODE_COMMIT != none ]] ||
-    refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
-  if ! find_run; then
-    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
-    find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
-  fi
-  mirror_run
-  check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
-  # shellcheck disable=SC2034 # a script uses the ones that it needs
-  RUN_ID=$R_run_id RUN_COMMIT=${R_commit-} RUN_FORMAL=${R_formal-} RUN_SHARD=${R_shard-} RUN_HOST=${R_host-} RUN_BOX_DIGEST=${R_box_digest-}
-  log_overrides
 }
 
 # lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
@@ -856,14 +540,14 @@ detach_screen() { # <socket folder> <words...>
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat.
 detach_start() { # <primitive> <socket> <session name> <log> <words...>
-  local primitive=$1 socket=$2 name=$3 log=$4 line='' word
+  local primitive=$1 socket=$2 name=$3 log=$4 line='' word end="'\\''"
   shift 4
   case $primitive in
     tmux)
-      # Old servers join the words and hand them to a shell: quote them once for it.
+      # The server joins the words and hands them to sh: quote them once for it. Not by %q, whose $'…' is bash's alone.
       for word in "$@"; do
-        printf -v word '%q' "$word"
-        line+="$word "
+        word=${word//\'/$end}
+        line+="'$word' "
       done
       detach_tmux "$socket" new-session -d -s "$name" "exec $line" </dev/null >>"$log" 2>&1
       ;;
@@ -878,49 +562,6 @@ detach_start() { # <primitive> <socket> <session name> <log> <words...>
       ) </dev/null >>"$log" 2>&1 &
       ;;
     *) return "$EX_MISSING" ;;
-  esac
-}
-
-# Is exactly this session there?
-detach_alive() { # <primitive> <socket> <session name>    returns: 0 alive, 1 gone, 2 cannot be told
-  local list line
-  case $1 in
-    tmux)
-      [[ -S $2 ]] || return 1
-      command -v tmux >/dev/null 2>&1 || return 2
-      list=$(detach_tmux "$2" list-sessions -F '#{session_name}' 2>/dev/null) || return 1
-      while IFS= read -r line; do
-        [[ $line != "$3" ]] || return 0
-      done <<<"$list"
-      return 1
-      ;;
-    screen)
-      [[ -d $2 ]] || return 1
-      command -v screen >/dev/null 2>&1 || return 2
-      # Its status says nothing here; a line is PID.NAME, tab, state.
-      list=$(detach_screen "$2" -ls 2>/dev/null) || :
-      while read -r line; do
-        [[ $line =~ ^[0-9]+\.([^[:space:]]+)[[:space:]] && ${BASH_REMATCH[1]} == "$3" && $line != *'(Dead'* ]] && return 0
-      done <<<"$list"
-      return 1
-      ;;
-    *) return 2 ;;
-  esac
-}
-
-# Are we inside the session that was started with these values? A second lock beside the environment file.
-detach_inside() { # <primitive> <socket> <session name>
-  local stat fields
-  case $1 in
-    tmux) [[ ${TMUX-} == "$2",* ]] ;;
-    screen) [[ ${STY-} =~ ^[0-9]+\.(.*)$ && ${BASH_REMATCH[1]} == "$3" ]] ;;
-    nohup)
-      # Leader of its own kernel session: field 6 of stat.
-      IFS= read -r stat <"/proc/$$/stat" || return 1
-      read -ra fields <<<"${stat##*) }"
-      [[ ${fields[3]-} == "$$" ]]
-      ;;
-    *) return 1 ;;
   esac
 }
 
@@ -949,29 +590,6 @@ detach_trial() { # <primitive>    returns: 0 or 1
   rm -rf -- "${DETACH_DIR:?}"
   DETACH_DIR=$dir
   return "$rc"
-}
-
-# The environment of now into FILE, NUL-separated: no server's, and no argument list shows it.
-detach_save_env() { # <file>
-  (
-    set -C
-    env -0 >"$1"
-  ) 2>/dev/null || return "$EX_COPY"
-  [[ -s $1 ]]
-}
-
-# Replace our environment by the one in FILE, and remove FILE. Names that no shell variable can have are left out.
-detach_load_env() { # <file>
-  local name entry
-  local -a entries=()
-  while IFS= read -r -d '' entry; do entries+=("$entry"); done <"$1" || return
-  rm -f -- "$1"
-  ((${#entries[@]} > 0)) || return "$EX_MISSING"
-  for name in $(compgen -e); do unset -v "$name" 2>/dev/null || :; done
-  for entry in "${entries[@]}"; do
-    [[ ${entry%%=*} =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || continue
-    export "${entry?}" 2>/dev/null || :
-  done
 }
 
 # lib/data.bash: declared data counted, and whether two paths share a disk.

@@ -173,23 +173,34 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
+# Flush files and folders to their disks. An old sync takes no names and flushes everything: slower, as safe. But where it
+# takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
+# and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
+flush() { # <path...>    returns: 0 or 74
+  local path folders=()
+  ! sync -- "$@" 2>/dev/null || return 0
+  if sync -- "$BASH" 2>/dev/null; then
+    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
+  fi
+  sync
 }
 
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+# With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
+# The rename itself may be lost; the old text is then still true.
+replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
     rm -f -- "$tmp"
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
-  [[ -n $soon ]] || flush "$dir"
+  [[ -n $how ]] || flush "$dir"
   [[ $(<"$file") == "${text%$'\n'}" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
@@ -268,7 +279,7 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
   # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
@@ -373,8 +384,14 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
 hash_text() { # <text>    sets REPLY
-  hash_tool
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
   REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
@@ -494,17 +511,27 @@ run_places() {
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
   require_path SCRATCH
   D=$DATA_DIR/$RUN
-  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
-  # shellcheck disable=SC2034 # not every script has to do with scratch
-  S=$SCRATCH/gpu-runbook/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
+  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+}
+
+# S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
+scratch_apart() {
+  local place
+  for place in "$D" "$B"; do
+    [[ $place/ != "$S"/* && ! $place -ef $S ]] ||
+      refuse "$EX_CONFIG" "SCRATCH=$SCRATCH" "$place lies in $S, which is emptied when room is short" "set SCRATCH to another folder"
+  done
 }
 
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
   local dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
+  # shellcheck disable=SC2034 # not every script that comes here asks for it
   SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
 }
 
@@ -519,10 +546,22 @@ box_digest() { # <folder box/>
   hash_text "$text"
 }
 
+# Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
+may_be_repository() { # <folder>
+  local dir
+  [[ -z ${GIT_DIR-} ]] || return 0
+  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  while :; do
+    [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
+    [[ -n $dir ]] || return 1
+    dir=${dir%/*}
+  done
+}
+
 # The commit of the code, into CODE_COMMIT (40 digits or none).
 code_commit() {
   CODE_COMMIT=none
-  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] && may_be_repository "$CODE_DIR" || return 0
   CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
   [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
 }
@@ -706,6 +745,39 @@ queue_index() { # <cell>    returns: 1 where it is not there
   return 1
 }
 
+# lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
+# needs: exit log hash run
+# reads: PY D
+
+# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY.
+# What cannot be asked is said so; a hanging interpreter is left after 60 s.
+describe_environment() {
+  local said run=() driver=none
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, platform, sys
+from importlib import metadata
+names = sorted({"%s==%s" % (d.metadata["Name"], d.version) for d in metadata.distributions()})
+print(json.dumps({"packages": names, "python": platform.python_version(), "where": sys.prefix}, sort_keys=True))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  { IFS= read -r driver </proc/driver/nvidia/version; } 2>/dev/null || :
+  REPLY="$said"$'\n'"driver $driver"$'\n'
+}
+
+# The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
+env_spec() {
+  local REPLY text before=''
+  [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
+  describe_environment
+  text=$REPLY
+  ENV_SPEC=unknown
+  hash_text "$text" && ENV_SPEC=${REPLY:0:8}
+  before=''
+  { IFS= read -r -d '' before <"$D/environment.txt"; } 2>/dev/null || :
+  [[ $before != "$text" ]] || return 0
+  [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
+  event environment - - "$ENV_SPEC"
+  { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || log "could not write $D/environment.txt"
+}
+
 # lib/hashes.bash: many files at once: their digests by all cores, their sizes and times in one look.
 # needs: exit log hash
 
@@ -726,8 +798,8 @@ stat_many() { # <path...>
 # Let the kernel forget what it keeps of these files, so that reading them asks the storage. Best effort, GNU dd only.
 forget_cached() { # <path...>
   local path
-  dd if=/dev/null of=/dev/null iflag=nocache count=0 2>/dev/null || return 0
-  for path in "$@"; do dd if="$path" of=/dev/null iflag=nocache count=0 2>/dev/null || :; done
+  # Where one call fails dd does not know the flag, or the file is not there, which its digest will tell.
+  for path in "$@"; do dd if="$path" of=/dev/null iflag=nocache count=0 2>/dev/null || return 0; done
 }
 
 # One worker: the tool over its share, some hundred names a call.
@@ -759,14 +831,19 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
   declare -gA SUM_OF
   SUM_OF=()
   (($# > 0)) || return 0
-  hash_tool
   # Little work is done sooner by one than shared out.
   for path in "$@"; do
     line=${STAT_OF[$path]-4194304}
     all=$((all + ${line%%|*}))
   done
   REPLY=1
-  ((all < 4194304)) || hash_workers $#
+  local HASH_TOOL=${HASH_TOOL-}
+  if ((all < 4194304)); then
+    hash_tool_small
+  else
+    hash_tool
+    hash_workers $#
+  fi
   n=$REPLY
   for ((i = 0; i < n; i++)); do load[i]=0; done
   for path in "$@"; do
@@ -791,7 +868,7 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
 }
 
 # lib/bundle.bash: a cell's results on their way into the bundle: listed, copied, read back, committed.
-# needs: exit log path file record hash hashes room run
+# needs: exit log path file record proc hash hashes room run
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF REQUIRED
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
@@ -868,9 +945,30 @@ list_paths() { # <cell folder>    returns: 0, 65 a name that no list can hold, 7
   done
   ((${#LIST_PATHS[@]} > 0)) || { log "$dir has no result file" && return "$EX_COPY"; }
   ((${#LIST_PATHS[@]} > 1)) || return 0
+  if ((${#LIST_PATHS[@]} <= 16)); then
+    sort_paths
+    return
+  fi
   text=$(printf '%s\n' "${LIST_PATHS[@]}" | LC_ALL=C sort -u) || return "$EX_COPY"
   LIST_PATHS=()
   while IFS= read -r path; do LIST_PATHS+=("$path"); done <<<"$text"
+}
+
+# LIST_PATHS in C order without repeats, without a process: for few.
+sort_paths() {
+  local LC_ALL=C path i
+  local -a sorted=()
+  for path in "${LIST_PATHS[@]}"; do
+    for ((i = ${#sorted[@]}; i > 0; i--)); do
+      [[ $path < ${sorted[i - 1]} ]] || break
+      sorted[i]=${sorted[i - 1]}
+    done
+    sorted[i]=$path
+  done
+  LIST_PATHS=()
+  for path in "${sorted[@]}"; do
+    [[ ${#LIST_PATHS[@]} -gt 0 && ${LIST_PATHS[${#LIST_PATHS[@]} - 1]} == "$path" ]] || LIST_PATHS+=("$path")
+  done
 }
 
 # Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_DIGEST LIST_PATHS
@@ -897,7 +995,8 @@ list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still b
   done
   hash_text "$LIST_TEXT" || return "$EX_COPY"
   LIST_DIGEST=$REPLY
-  replace_file "$D/state/$cell.sha256" "$LIST_TEXT" soon
+  # Nothing is ever read from it: the commit takes the list from here, a repeated sync takes new digests.
+  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
@@ -938,7 +1037,7 @@ drop_own_leftovers() { # <target folder>
   while IFS= read -r -d '' path; do
     pid=${path##*/.gr-}
     pid=${pid%%-*}
-    [[ $pid =~ ^[0-9]+$ && ! -d /proc/$pid ]] || continue
+    if [[ ! $pid =~ ^[0-9]+$ ]] || start_ticks "$pid"; then continue; fi
     rm -f -- "$path" || return "$EX_COPY"
   done < <(find "$1" -type f -name '.gr-*-*.tmp' -print0 2>/dev/null)
 }
@@ -962,8 +1061,10 @@ sync_todo() { # <target folder>
   done
 }
 
-# Room for the whole copy, before its first byte: the old files stay until the new ones are proven.
+# Room for the whole copy, before its first byte: the old files stay until the new ones are proven. For little a look is not
+# worth its price: cp says the same, and as early.
 sync_room() { # <target folder>    returns: 0 or 73
+  ((TODO_BYTES >= 1048576 || ${#TODO[@]} > 64)) || return 0
   look_room "$1"
   if [[ -n ${ROOM_BYTES[0]} ]] && ((TODO_BYTES + 65536 > ROOM_BYTES[0])); then
     log "no room for the copy: it needs $TODO_BYTES bytes, $1 has ${ROOM_BYTES[0]}"
@@ -980,11 +1081,13 @@ copy_one() { # <source> <folder> <temporary path>
   local said
   [[ -d $2 ]] || mkdir -p -- "$2" || return "$EX_COPY"
   [[ ! -L $2 ]] || { log "$2 is a link, not a folder of the bundle" && return "$EX_COPY"; }
-  said=$(cp -L -- "$1" "$3" 2>&1) && return 0
-  log "copying $1 failed: ${said//[[:cntrl:]]/ }"
+  # In English: what it says decides.
+  said=$(LC_ALL=C cp -L -- "$1" "$3" 2>&1) && return 0
+  said=${said//[[:cntrl:]]/ }
   case $said in
-    *'No space left'* | *'quota exceeded'*) return "$EX_NOROOM" ;;
+    *'No space left'* | *'quota exceeded'*) log "no room for the copy of $1: $said" && return "$EX_NOROOM" ;;
   esac
+  log "copying $1 failed: $said"
   return "$EX_COPY"
 }
 
@@ -992,16 +1095,21 @@ copy_one() { # <source> <folder> <temporary path>
 sync_files() { # <source folder> <target folder>
   local source=$1 target=$2 i to tmp rc=0
   local -a tmps=()
+  declare -gA STAT_OF
   for i in "${TODO[@]}"; do
     to=$target/${LIST_PATHS[i]}
     tmp=${to%/*}/.gr-$$-$i.tmp
     tmps+=("$tmp")
     copy_one "$source/${LIST_PATHS[i]}" "${to%/*}" "$tmp" || { rc=$? && break; }
+    # For sharing out the reading.
+    # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
+    STAT_OF[$tmp]=${LIST_SIZES[i]}
   done
   if ((rc == 0)); then
-    flush "${tmps[@]}"
+    flush "${tmps[@]}" || { log "the copy to $target cannot be flushed: no room, a quota, or its disk is failing" && rc=$EX_COPY; }
+  fi
+  if ((rc == 0)); then
     forget_cached "${tmps[@]}"
-    stat_many "${tmps[@]}"
     hash_many "${tmps[@]}" || rc=$EX_COPY
   fi
   for i in "${TODO[@]}"; do
@@ -1020,7 +1128,6 @@ sync_files() { # <source folder> <target folder>
     mv -f -- "${to%/*}/.gr-$$-$i.tmp" "$to" || rc=$EX_COPY
   done
   ((rc == 0)) || rm -f -- "${tmps[@]}"
-  ((${#tmps[@]} == 0)) || flush "$target"
   return "$rc"
 }
 
@@ -1046,17 +1153,38 @@ sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason sai
   commit_cell "$cell"
 }
 
-# The list and the record into B, and read back; then our own record.
+# The list and the record into B, and read back; then our own record. One flush stands before the record's name: the results
+# under theirs, the text of the list, the text of the record. A record without its list does not hold, so those two need no
+# flush in between. Our own record may be lost in a power cut: the one in B is asked first.
 commit_cell() { # <cell>
-  local cell=$1 text
+  local cell=$1 text back=$B/records/$1
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
-  replace_file "$B/records/$cell.sha256" "$LIST_TEXT" || return
   cell_record 'done' '' "$LIST_DIGEST" || return
   text=$RECORD
-  replace_file "$B/records/$cell.json" "$text" || return
-  check_bundled "$cell" || { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
-  replace_file "$D/state/$cell.json" "$text" || return
+  replace_file "$back.sha256" "$LIST_TEXT" soon || return
+  target_folders "$cell"
+  replace_file "$back.json" "$text" behind "$back.sha256" "${TARGET_FOLDERS[@]}" || return
+  flush "$B/records" || return "$EX_COPY"
+  # The list was read back when it was written; what its digest is, we know.
+  read_record "$back.json" cell/1 "$RUN_ID" && [[ $R_files_sha256 == "$LIST_DIGEST" && $(<"$back.sha256") == "${LIST_TEXT%$'\n'}" ]] ||
+    { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
+  replace_file "$D/state/$cell.json" "$text" soon || return
   say_bundled "$cell"
+}
+
+# The folders in the bundle whose names a commit speaks of, into TARGET_FOLDERS.
+target_folders() { # <cell>
+  local path folder=$B/final_ckpts/$1
+  local -A seen=([$folder]=1)
+  TARGET_FOLDERS=("$B/final_ckpts" "$folder")
+  for path in "${LIST_PATHS[@]}"; do
+    path=$folder/$path
+    while [[ ${path%/*} != "$folder" && -z ${seen[${path%/*}]-} ]]; do
+      path=${path%/*}
+      seen[$path]=1
+      TARGET_FOLDERS+=("$path")
+    done
+  done
 }
 
 # The words for a committed cell. Without a durable tier it is exported, and nothing more is said.
@@ -1134,21 +1262,6 @@ keep_quota() { # <quota> <period>    the smallest, in hundredths of a CPU
   local hundredths=$(($1 * 100 / $2))
   [[ -n $CPU_QUOTA && $CPU_QUOTA -le $hundredths ]] || CPU_QUOTA=$hundredths
 }
-read_mem() { # <folder>
-  local file limit used
-  for file in memory.max memory.high memory.limit_in_bytes; do
-    first_line "$1/$file" || continue
-    limit=$REPLY
-    # Version 1 writes "no limit" as a number near 2^63.
-    if [[ ! $limit =~ ^[0-9]{1,18}$ ]] || ((limit >= 1 << 60)); then continue; fi
-    [[ -z $RAM_LIMIT || $limit -lt $RAM_LIMIT ]] || continue
-    RAM_LIMIT=$limit RAM_USED=''
-    for used in memory.current memory.usage_in_bytes; do
-      if first_line "$1/$used" && [[ $REPLY =~ ^[0-9]{1,18}$ ]]; then RAM_USED=$REPLY; fi
-    done
-  done
-}
-
 # CPU_NPROC CPU_AFFINITY CPU_QUOTA (hundredths) and the smallest of them, CPUS; empty = cannot be read.
 probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
@@ -1173,26 +1286,6 @@ probe_cpus() {
   ((CPUS > 0)) || CPUS=1
 }
 
-# RAM_TOTAL RAM_AVAILABLE RAM_LIMIT RAM_USED (the limit's own use) and what is free for us, RAM_FREE, in bytes.
-probe_ram() {
-  local name value rest root=${FAKE_ROOT-}/sys/fs/cgroup
-  RAM_TOTAL='' RAM_AVAILABLE='' RAM_LIMIT='' RAM_USED='' RAM_FREE=''
-  while read -r name value rest; do
-    case $name in
-      MemTotal:) RAM_TOTAL=$((value * 1024)) ;;
-      MemAvailable:) RAM_AVAILABLE=$((value * 1024)) ;;
-    esac
-  done 2>/dev/null <"${FAKE_ROOT-}/proc/meminfo"
-  if cgroup_path ''; then cgroup_walk "$root" "$REPLY" read_mem; fi
-  if cgroup_path memory; then cgroup_walk "$root/memory" "$REPLY" read_mem; fi
-  RAM_FREE=${RAM_AVAILABLE:-$RAM_TOTAL}
-  if [[ -n $RAM_LIMIT ]]; then
-    value=$((RAM_LIMIT - ${RAM_USED:-0}))
-    ((value >= 0)) || value=0
-    [[ -n $RAM_FREE && $RAM_FREE -le $value ]] || RAM_FREE=$value
-  fi
-}
-
 # The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
 # shellcheck disable=SC2034 # a script reads what it needs
 probe_gpus() {
@@ -1215,30 +1308,6 @@ probe_gpus() {
     GPU_COUNT='' GPU_WHY="nvidia-smi (status $rc): ${said%%$'\n'*}"
     GPU_WHY=${GPU_WHY//[[:cntrl:]]/ }
   fi
-}
-
-# Workers and threads for one cell of SLOTS side by side: THREADS and WORKERS. Fewer is the safe side.
-recommend() { # <slots> <bytes that a cell needs>
-  local share spare
-  share=$((CPUS / $1))
-  ((share > 0)) || share=1
-  # One CPU for the training loop itself; a loader worker costs memory of its own: count half a GB for each.
-  WORKERS=$((share - 1))
-  ((WORKERS <= 8)) || WORKERS=8
-  if [[ -n $RAM_FREE ]]; then
-    spare=$(((RAM_FREE / $1 - $2) / 500000000))
-    ((spare >= 0)) || spare=0
-    ((WORKERS <= spare)) || WORKERS=$spare
-  fi
-  THREADS=$((share - WORKERS))
-  ((THREADS > 0)) || THREADS=1
-}
-
-# Bytes for people, into REPLY.
-human() { # <bytes or empty>
-  if [[ -z $1 ]]; then REPLY="not known"; elif (($1 >= 10000000000)); then REPLY="$(($1 / 1000000000)) GB"; elif (($1 >= 10000000)); then
-    REPLY="$(($1 / 1000000)) MB"
-  else REPLY="$1 bytes"; fi
 }
 
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
@@ -1426,6 +1495,7 @@ cache_env() {
     export HF_HOME
     export HF_HUB_CACHE=${HF_HUB_CACHE:-$HF_HOME/hub} HF_DATASETS_CACHE=${HF_DATASETS_CACHE:-$HF_HOME/datasets}
   else
+    # None: the library's own default, which is below XDG_CACHE_HOME and so on scratch, not in the home folder.
     unset HF_HOME
   fi
   # Short on purpose: sockets of worker processes lie in it, and their whole path has about 100 characters.
@@ -1452,7 +1522,7 @@ thread_env() {
 # All of it. To be called in the shell that becomes the cell.
 cell_env() { # returns: 0, or 77 with the reason in REPLY
   local one i
-  unset OVERRIDES_SAID HASH_TOOL
+  unset OVERRIDES_SAID HASH_TOOL ENV_SPEC
   export CELL_NAME=$CELL CELL_INDEX CELL_DIR CELL_ATTEMPT=$ATTEMPT CELL_RESUME RUN_ID PY
   export PYTHONUNBUFFERED=${PYTHONUNBUFFERED-1}
   # By this mark the cell's processes are found again, wherever they went.
@@ -1641,22 +1711,26 @@ wait_group() {
   done
 }
 
-# The limits, watched from beside: it signals run_one, which decides. Ends with the cell, or when run_one is gone.
-watch_limits() { # <run_one's pid>
-  local main=$1 tick=$((STALL_S / 8)) start=$SECONDS life=$SECONDS stamp=$D/logs/$CELL/.alive
+# The cell, watched from beside: its limits, of which it tells run_one, which decides; its memory; and run_one itself, whose
+# death ends the cell. Ends with the cell, or when run_one is gone.
+watch_cell() { # <run_one's pid>
+  local main=$1 tick=$((STALL_S / 8)) start=$SECONDS life=$SECONDS stamp=$D/logs/$CELL/.alive pause=1 PEAK=0
   trap - TERM INT HUP USR1 USR2 EXIT
   ((tick > 0 && tick <= 20)) || tick=20
   if ((STALL_S > 0 && STALL_S < 8)); then tick=1; fi
   if ((WALL_S > 0 && WALL_S < tick)); then tick=1; fi
   ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
   while :; do
-    idle "$tick"
+    # Short at first, so that short cells have a figure for their memory too.
+    idle "$pause"
+    pause=$((pause * 2 < tick ? pause * 2 : tick))
     if ! same_process "$main" "$MY_TICKS"; then
       # Run_one was killed. Nobody would record how the cell ends, and a second attempt may come at any time.
       end_group TERM
       wait "$KILLER_PID" || :
       return 0
     fi
+    look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
       life=$SECONDS
       printf x >"$stamp" 2>/dev/null || :
@@ -1666,6 +1740,27 @@ watch_limits() { # <run_one's pid>
       return 0
     fi
   done
+}
+
+# The memory of the cell's group and session, by the kernel's own figures: the largest sum of what its processes held when we
+# looked, or the highest mark of one of them. Kept in PEAK and beside the log.
+look_memory() {
+  local file stat fields name value rest sum=0 high=0
+  for file in /proc/[0-9]*/stat; do
+    { IFS= read -r stat <"$file"; } 2>/dev/null && [[ $stat == *" $CELL_PID "* ]] || continue
+    read -ra fields <<<"${stat##*) }"
+    [[ ${fields[2]-} == "$CELL_PID" || ${fields[3]-} == "$CELL_PID" ]] || continue
+    while read -r name value rest; do
+      case $name in
+        VmHWM:) ((value * 1024 <= high)) || high=$((value * 1024)) ;;
+        VmRSS:) sum=$((sum + value * 1024)) ;;
+      esac
+    done 2>/dev/null <"${file%stat}status" || :
+  done
+  ((sum >= high)) || sum=$high
+  ((sum > PEAK)) || return 0
+  PEAK=$sum
+  { printf '%s\n' "$PEAK" >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
 }
 
 # A sign of life: the log grew, or anything in the cell's folder was written. Both, for many trainers print nothing.
@@ -1687,6 +1782,8 @@ find_cell_processes() { # <mark> <group or empty>
   for file in /proc/[0-9]*/stat; do
     pid=${file#/proc/} && pid=${pid%/stat}
     { IFS= read -r stat <"$file"; } 2>/dev/null || continue
+    # Most are none of ours: seen without taking the line apart.
+    [[ -n ${found[$pid]-} || -n $2 && $stat == *" $2 "* ]] || continue
     read -ra fields <<<"${stat##*) }"
     [[ ${fields[0]-} != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
     [[ -n ${found[$pid]-} ]] || { [[ -n $2 ]] && [[ ${fields[2]} == "$2" || ${fields[3]} == "$2" ]]; } || continue
@@ -1793,13 +1890,16 @@ signal_name() { # <number>
 # What a line says, in awk: the class, or nothing.
 readonly CLASS_OF_LINE='
 function class_of(l) {
+  if (l ~ /No usable temporary directory found/) return "disk_full"
+  if (l ~ /^AssertionError.*([Nn]a[Nn]|[Nn]on-?finite|not finite)([^a-z]|$)/) return "non_finite"
   # These name a mistake in the code, whatever words they quote.
   if (l ~ /^([A-Za-z_]+\.)*(TypeError|KeyError|IndexError|AttributeError|NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError|IndentationError|NotImplementedError|ZeroDivisionError|FileNotFoundError|AssertionError)(:|$)/) return ""
   if (l ~ /No space left on device|Disk quota exceeded|[Ee]rrno 28[^0-9]|ENOSPC|[Ee]rrno 122[^0-9]|EDQUOT|iostream error|PytorchStreamWriter failed|inline_container.*(unexpected pos|write)|unexpected pos [0-9]+ vs|database or disk is full/) return "disk_full"
-  if (l ~ /CUDA out of memory|(CUDA|HIP) error: out of memory|torch\.(cuda\.)?OutOfMemoryError|OutOfMemoryError: (CUDA|HIP)|HIP out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED.*([Oo]ut of memory|OOM|allocat)|ResourceExhaustedError.*OOM|XPU out of memory/) return "oom_gpu"
-  if (l ~ /^([A-Za-z_.]*\.)?(_ArrayMemoryError|MemoryError)|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: (can.t|not enough)|[Uu]nable to allocate [0-9.]+ [KMGT]iB/) return "oom_host"
-  if (l ~ /(Temporary failure|failure) in name resolution|Name or service not known|getaddrinfo failed|Could not resolve host|Connection (reset|refused|aborted|timed out|broken)|ConnectionResetError|ConnectionRefusedError|RemoteDisconnected|Connection closed (by peer|unexpectedly)|Network is unreachable|No route to host|Max retries exceeded|Read timed out|ReadTimeout|ConnectTimeout|ConnectionError|ChunkedEncodingError|IncompleteRead|ProtocolError|ServerDisconnected|(HTTP|status|code|Error|error)[^0-9a-z]{1,8}(429|500|502|503|504)([^0-9]|$)|(429|502|503|504) (Client|Server) Error|Too Many Requests|Bad Gateway|Service Unavailable|Gateway Time-?out|TLS handshake|SSLEOFError|SSL: UNEXPECTED_EOF|wandb.*(CommError|run initialization has timed out|init.*timed out|ServiceStartTimeout)|CommError|[Ee]rrno (104|110|111|101|113)[^0-9]|Address already in use|EADDRINUSE|DistStoreError|socket has timed out|NCCL.*(unhandled system error|remote process exited|Timeout at)|stale (NFS )?file handle|Stale file handle/) return "transient"
-  if (l ~ /[Ll]oss (is|was|became|has become|=+|:) *([Nn]a[Nn]|-?[Ii]nf)([^a-z]|$)|([Nn]a[Nn]|[Ii]nf|[Nn]on-?finite)( or [A-Za-z]+)? (loss|gradient|grad|values? (in|for)|encountered|found|detected|weights|metric)|[Nn]on-finite|not finite|contains? (NaN|nan|Inf|infinity)|FloatingPointError|returned nan values|(gradient|grad)s? (norm )?(is|contains?|are) (nan|NaN|inf|non)|diverged/) return "non_finite"
+  if (l ~ /CUDA out of memory|(CUDA|HIP) error: out of memory|torch\.(cuda\.)?OutOfMemoryError|OutOfMemoryError: (CUDA|HIP)|HIP out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED.*([Oo]ut of memory|OOM|allocat)|ResourceExhaustedError.*OOM|XPU out of memory|CUDA driver error: out of memory|[Cc]uda failure [0-9]* .out of memory|OOM when allocating tensor|Error \[(CUDA|HIP)\]: out of memory/) return "oom_gpu"
+  if (l ~ /^([A-Za-z_.]*\.)?(_ArrayMemoryError|MemoryError)|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: (can.t|not enough)|[Uu]nable to allocate [0-9.]+ [KMGT]iB|memory allocation of [0-9]+ bytes failed|insufficient shared memory|out of shared memory/) return "oom_host"
+  if (l ~ /(worker|[Pp]rocess) .*killed by signal: Killed|: line [0-9]+: +[0-9]+ Killed/) return "killed"
+  if (l ~ /(Temporary failure|failure) in name resolution|Name or service not known|getaddrinfo failed|Could not resolve host|Connection (reset|refused|aborted|timed out|broken)|ConnectionResetError|ConnectionRefusedError|RemoteDisconnected|Connection closed (by peer|unexpectedly)|Network is unreachable|No route to host|Max retries exceeded|Read timed out|ReadTimeout|ConnectTimeout|ConnectionError|ChunkedEncodingError|IncompleteRead|ProtocolError|ServerDisconnected|(HTTP|status|code|Error|error)[^0-9a-z]{1,8}(429|500|502|503|504)([^0-9]|$)|(429|500|502|503|504) (Client|Server) Error|Too Many Requests|Bad Gateway|Service Unavailable|Gateway Time-?out|TLS handshake|SSLEOFError|SSL: UNEXPECTED_EOF|wandb.*(CommError|run initialization has timed out|init.*timed out|ServiceStartTimeout)|CommError|[Ee]rrno (104|110|111|101|113)[^0-9]|Address already in use|EADDRINUSE|DistStoreError|socket has timed out|NCCL.*(unhandled system error|remote process exited|Timeout at)|collective operation timeout|LocalEntryNotFoundError|[Cc]heck your internet connection|[Cc]ouldn.t connect to (.http|server)|Failed to connect to .* port|SlowDown|reduce your request rate|stale (NFS )?file handle|Stale file handle/) return "transient"
+  if (l ~ /[Ll]oss returned .* is (nan|NaN|inf)|[Ll]oss (is|was|became|has become|=+|:) *([Nn]a[Nn]|-?[Ii]nf)([^a-z]|$)|([Nn]a[Nn]|[Ii]nf|[Nn]on-?finite)( or [A-Za-z]+)? (loss|gradient|grad|values? (in|for)|encountered|found|detected|weights|metric)|[Nn]on-finite|not finite|contains? (NaN|nan|Inf|infinity)|FloatingPointError|returned nan values|contains either .inf., .nan.|Expected parameter .* but found invalid values|(gradient|grad)s? (norm )?(is|contains?|are) (nan|NaN|inf|non)|diverged/) return "non_finite"
   return ""
 }
 '
@@ -1811,24 +1911,34 @@ classify_log() { # <log>    prints
   tail -c 65536 -- "$1" 2>/dev/null | tr -d '\000\r' | LC_ALL=C awk "$CLASS_OF_LINE"'
     # The last line of a traceback, or what a shell, a C++ library or a launcher prints in its place.
     function ends_it(l) {
-      return l ~ /^([A-Za-z_][A-Za-z0-9_]*\.)*[A-Z][A-Za-z0-9_]*(Error|Exception|Timeout|Interrupt|Exit|Exhausted|Disconnected|Incomplete|Failure|Expired|Refused)(:|$)/ || l ~ /^(Segmentation fault|Aborted|terminate called|Fatal Python error|AssertionError|Error executing job|Usage:|usage: )/
+      return l ~ /^([A-Za-z_][A-Za-z0-9_]*\.)*[A-Z][A-Za-z0-9_]*(Error|Exception|Timeout|Interrupt|Exit|Exhausted|Disconnected|Incomplete|Failure|Expired|Refused)(:|$)/ || l ~ /^ *what\(\):|^(Segmentation fault|Aborted|terminate called|Fatal Python error|AssertionError|Error executing job|Usage:|usage: )/
     }
     { sub(/^\[?rank ?[0-9]+\]?:? ?/, ""); sub(/[ \t]+$/, "") }
     /^gpu-runbook: / || /^$/ { next }
     { line[++n] = $0 }
     END {
-      chained = 0
-      for (i = n; i > 0 && i > n - 80; i--) {
+      chained = 0; weak = ""
+      for (i = n; i > 0 && i > n - 120; i--) {
         l = line[i]
+        # A launcher only reports that a child has failed.
+        if (l ~ /^([a-z_]+\.)*(ChildFailedError|ProcessRaisedException|ProcessExitedException)(:|$)|DataLoader worker .*exited unexpectedly|^Aborted/) continue
         if (l ~ /^(During handling of the above exception|The above exception was the direct cause)/) { chained = 1; continue }
         # Lines of code in a traceback are quotations, not events.
         if (l ~ /^ +(File "|raise |return |[\^~]+$)/) continue
         c = (l ~ /^    / && !(l ~ /[Ee]rror/)) ? "" : class_of(l)
         # A milder sign counts only where it stands at the very end or is the error itself.
         if ((c == "transient" || c == "non_finite") && !ends_it(l) && !(l ~ /(Error|error|ERROR|fatal|FATAL|Fatal|failed|Failed|abort|Abort|stopping|Stopping|diverged|giving up)/) && i < n - 2) c = ""
-        if (c != "") { print c "\t" l; exit }
-        if (ends_it(l)) { if (!chained && !followed_up(i)) exit; chained = 0 }
+        # The other ranks and the helping threads of a process that dies complain too: what it died of stands before.
+        if (c == "transient" && weak == "" && (l ~ /NCCL|collective operation/ || (ends_it(l) && in_thread(i)))) weak = c "\t" l
+        if (c != "" && !(weak != "" && c == "transient")) { print c "\t" l; exit }
+        if (c == "" && ends_it(l) && !in_thread(i) && !(weak != "" && l ~ /^terminate called/)) { if (!chained && !followed_up(i)) exit; chained = 0 }
       }
+      if (weak != "") print weak
+    }
+    # Is the exception at i one of a thread beside the main one?
+    function in_thread(i,   j) {
+      for (j = i - 1; j > 0 && j > i - 40; j--) if (line[j] ~ /^Traceback /) return j > 1 && line[j - 1] ~ /^Exception (in thread|ignored in)/
+      return 0
     }
     # Is the exception at i itself the follower of an earlier one? Then the walk goes on to that.
     function followed_up(i,   j) {
@@ -1866,7 +1976,7 @@ classify_end() { # <evidence missing: text or empty>
   fi
   [[ -n $WHY ]] || WHY="exit $CELL_RC; nothing in the log speaks for another cause; see its end"
   classify_disk
-  if [[ $CLASS == bug ]]; then oom_was_here && CLASS=oom_host WHY="exit $CELL_RC; the kernel killed $((OOM_AFTER - OOM_BEFORE)) process(es) of this cgroup for want of memory"; fi
+  if [[ $CLASS == bug || $CLASS == killed ]]; then oom_was_here && CLASS=oom_host WHY="exit $CELL_RC; the kernel killed $((OOM_AFTER - OOM_BEFORE)) process(es) of this cgroup for want of memory"; fi
   return 0
 }
 
@@ -1955,10 +2065,19 @@ judge_cell() {
   if ((rc == 0)); then
     [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$D/state/$CELL.json is of another"
     case $R_state in
-      unsynced | done) CELL_NEXT=sync ;;
+      unsynced | done) judge_finished ;;
     esac
   fi
   judge_claim
+}
+# Its record says finished: then only the copy is left to do, if what it left is still there. A hard stop may have cut it.
+judge_finished() {
+  local REPLY
+  if has_evidence; then
+    CELL_NEXT=sync
+  else
+    log "cell $CELL: its record says $R_state, but $REPLY: unknown, so it is run again"
+  fi
 }
 judge_claim() {
   last_claim "$CELL"
@@ -1982,6 +2101,7 @@ gate_cell() {
   esac
   [[ -z $HF_HOME ]] || expand_path HF_HOME
   gate_inputs
+  env_spec
   gate_gpus
   read_secrets
   prove_proxy
@@ -1989,9 +2109,11 @@ gate_cell() {
   gate_cell_room
 }
 
-# All folders of the cell but its own, in one call.
+# All folders of the cell in one call. What already has the name of its own folder is looked at under the claim.
 make_folders() {
-  mkdir -p -- "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$S/cache" "$S/t/$CELL_INDEX" ||
+  local own=("$CELL_DIR")
+  [[ ! -e $CELL_DIR && ! -L $CELL_DIR ]] || own=()
+  mkdir -p -- "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$S/cache" "$S/t/$CELL_INDEX" ${own[@]+"${own[@]}"} ||
     refuse "$EX_NOROOM" "mkdir" "the cell's folders cannot be made" "look at DATA_DIR, DURABLE_DIR and SCRATCH=$SCRATCH: room, rights"
   mark_scratch || refuse "$EX_NOROOM" "$S" "it cannot be written" "look at SCRATCH=$SCRATCH: room, rights"
   drop_dead_room
@@ -2011,7 +2133,7 @@ drop_dead_room() {
 take_cell() {
   local rc=0
   CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
-  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
+  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 PEAK_MEMORY='' OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
   trap 'on_stop TERM' TERM
   trap 'on_stop INT' INT
   trap 'on_stop HUP' HUP
@@ -2026,13 +2148,13 @@ take_cell() {
   esac
   printf -v CELL_LOG '%s/logs/%s/attempt-%03d.log' "$D" "$CELL" "$ATTEMPT"
   # Whoever ran it before may have died and left the trainer alive.
-  ((CLAIM_N == 0)) || sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S"
+  ((CLAIM_N == 0)) || { sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S" && name_cut_files; }
   clean_folder
   [[ -d $CELL_DIR ]] || mkdir -p -- "$CELL_DIR" || refuse "$EX_NOROOM" "$CELL_DIR" "the folder cannot be made" "look at the data tier: room, rights"
   utc_now
   STARTED=$REPLY
   # Lost in a power cut, it is unknown, as it would be with it: the claim is flushed already.
-  write_cell running '' '' soon || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
+  write_cell running '' '' begun || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
   keep_room
   event running "$CELL" "$ATTEMPT" "process $$"
 }
@@ -2044,7 +2166,7 @@ clean_folder() {
   if ((CLAIM_N > 0)); then
     if [[ -e $D/state/$CELL.json ]] || compgen -G "$D/logs/$CELL/attempt-*.log" >/dev/null; then return 0; fi
   fi
-  if [[ -d $CELL_DIR && ! -L $CELL_DIR ]] && rmdir -- "$CELL_DIR" 2>/dev/null; then return 0; fi
+  if [[ -d $CELL_DIR && ! -L $CELL_DIR ]] && is_empty_folder "$CELL_DIR"; then return 0; fi
   mkdir -p -- "$D/quarantine" || refuse "$EX_NOROOM" "$D/quarantine" "the folder cannot be made" "look at the data tier: room, rights"
   while :; do
     printf -v to '%s/quarantine/%s--%03d' "$D" "$CELL" "$n"
@@ -2055,7 +2177,26 @@ clean_folder() {
   log "cell $CELL: its folder held files of no attempt of this run: moved to $to"
 }
 
-write_cell() { # <state> <class> <why> [soon]
+is_empty_folder() { # <folder>
+  local path
+  [[ -r $1 ]] || return 1
+  for path in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+    [[ ! -e $path && ! -L $path ]] || return 1
+  done
+}
+
+# Empty files in the folder of a cell that is resumed: a hard stop may have left them for checkpoints. Named and left alone;
+# which checkpoint is whole, only its trainer can tell.
+name_cut_files() {
+  local path n=0
+  while IFS= read -r path; do
+    n=$((n + 1))
+    ((n <= 5)) || break
+    log "cell $CELL: empty, perhaps cut by a hard stop: ${path//[[:cntrl:]]/?}; resume from an older one"
+  done < <(find "$CELL_DIR" -type f -size 0 ! -name '.*' -print 2>/dev/null)
+}
+
+write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no rename where there was no record]
   local url=''
   [[ ! -s $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
   record_open cell/1
@@ -2069,13 +2210,33 @@ write_cell() { # <state> <class> <why> [soon]
   record_int signal "$CELL_SIGNAL" || return
   record_text started "$STARTED"
   record_text ended "$ENDED"
-  record_int peak_memory_bytes '' || return
+  record_int peak_memory_bytes "$PEAK_MEMORY" || return
   record_text gpu "$GPU_SAID"
   record_text command_sha256 "$COMMAND_SHA"
   record_text files_sha256 ''
   record_text tracker_url "$url"
   record_close
-  replace_file "$D/state/$CELL.json" "$RECORD" "${4-}"
+  if [[ ${4-} == begun ]]; then
+    # Torn it is unknown, as it is without it; nothing older is lost.
+    if [[ ! -e $D/state/$CELL.json ]]; then
+      { printf '%s' "$RECORD" >"$D/state/$CELL.json"; } 2>/dev/null && [[ $(<"$D/state/$CELL.json") == "${RECORD%$'\n'}" ]]
+      return
+    fi
+    set -- "${@:1:3}" soon
+  fi
+  replace_file "$D/state/$CELL.json" "$RECORD" "${@:4}"
+}
+
+# What a finished cell has left, for the flush that stands before its record: a record that survives a power cut speaks of
+# bytes that have survived it too. Into BEHIND.
+find_behind() {
+  BEHIND=()
+  list_paths "$CELL_DIR" 2>/dev/null || return 0
+  if ((${#LIST_PATHS[@]} > 500)); then
+    sync
+  else
+    BEHIND=("${LIST_PATHS[@]/#/$CELL_DIR/}")
+  fi
 }
 
 # --- signals: the trap does the work, for a wait that has just begun would not look at a flag ---
@@ -2115,23 +2276,24 @@ prepare_child() {
 }
 
 run_cell() {
-  local REPLY watch=$((WALL_S + STALL_S))
+  local REPLY
   oom_count
   OOM_BEFORE=$REPLY BEGAN=$SECONDS
-  printf 'gpu-runbook: cell %s attempt %s run %s started %s resume %s command %s gpu %s\n' "$CELL" "$ATTEMPT" "$RUN_ID" "$STARTED" \
-    "$CELL_RESUME" "$COMMAND_SHA" "${GPU_SAID:-none asked for}" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
+  printf 'gpu-runbook: cell %s attempt %s run %s started %s resume %s command %s environment %s gpu %s\n' "$CELL" "$ATTEMPT" "$RUN_ID" "$STARTED" \
+    "$CELL_RESUME" "$COMMAND_SHA" "$ENV_SPEC" "${GPU_SAID:-none asked for}" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
   ((LOG_LOST == 0)) || return 0
   if [[ -z $STOP_SIGNAL ]]; then
+    { : >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
     start_group "$CELL_LOG" prepare_child "$BASH" -c "$COMMAND"
     CELL_ALIVE=1
     [[ -z $STOP_SIGNAL ]] || forward_stop
-    if ((watch > 0)); then
-      watch_limits $$ </dev/null >/dev/null 2>&1 &
-      WATCH_PID=$!
-    fi
+    watch_cell $$ </dev/null >/dev/null 2>&1 &
+    WATCH_PID=$!
     wait_group
     CELL_ALIVE=0
     stop_watchers
+    { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+    [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
     sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5
   fi
   utc_now
@@ -2157,7 +2319,8 @@ judge_end() {
   else
     has_evidence || missing=$REPLY
     if [[ $CELL_RC -eq 0 && -z $STOP_SIGNAL && -z $LIMIT_HIT && -z $missing ]]; then
-      write_cell unsynced '' '' || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights; then run this again"
+      find_behind
+      write_cell unsynced '' '' behind ${BEHIND[@]+"${BEHIND[@]}"} || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights; then run this again"
       finish_sync
       return
     fi

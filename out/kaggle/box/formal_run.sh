@@ -172,23 +172,34 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
+# Flush files and folders to their disks. An old sync takes no names and flushes everything: slower, as safe. But where it
+# takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
+# and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
+flush() { # <path...>    returns: 0 or 74
+  local path folders=()
+  ! sync -- "$@" 2>/dev/null || return 0
+  if sync -- "$BASH" 2>/dev/null; then
+    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
+  fi
+  sync
 }
 
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+# With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
+# The rename itself may be lost; the old text is then still true.
+replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
     rm -f -- "$tmp"
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
-  [[ -n $soon ]] || flush "$dir"
+  [[ -n $how ]] || flush "$dir"
   [[ $(<"$file") == "${text%$'\n'}" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
@@ -267,7 +278,7 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
   # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
@@ -372,8 +383,14 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
 hash_text() { # <text>    sets REPLY
-  hash_tool
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
   REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
@@ -395,26 +412,6 @@ df_line() { # <-k or -i> <path>
   if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
   text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
   printf '%s\n' "${text##*$'\n'}"
-}
-
-# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
-# empty where it is not known: no such call, or a file system that does not count inodes.
-look_room() { # <folders that exist...>
-  local blocks size left all i text
-  ROOM_BYTES=() ROOM_INODES=()
-  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
-  while read -r blocks size left all; do
-    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
-    ROOM_BYTES+=($((blocks * size)))
-    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
-  done <<<"$text"
-  # No such stat: two calls of df for each.
-  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
-    free_bytes "${!i}" || :
-    ROOM_BYTES+=("$REPLY")
-    free_inodes "${!i}" || :
-    ROOM_INODES+=("$REPLY")
-  done
 }
 
 # Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
@@ -493,17 +490,27 @@ run_places() {
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
   require_path SCRATCH
   D=$DATA_DIR/$RUN
-  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
-  # shellcheck disable=SC2034 # not every script has to do with scratch
-  S=$SCRATCH/gpu-runbook/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
+  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+}
+
+# S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
+scratch_apart() {
+  local place
+  for place in "$D" "$B"; do
+    [[ $place/ != "$S"/* && ! $place -ef $S ]] ||
+      refuse "$EX_CONFIG" "SCRATCH=$SCRATCH" "$place lies in $S, which is emptied when room is short" "set SCRATCH to another folder"
+  done
 }
 
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
   local dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
+  # shellcheck disable=SC2034 # not every script that comes here asks for it
   SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
 }
 
@@ -518,10 +525,22 @@ box_digest() { # <folder box/>
   hash_text "$text"
 }
 
+# Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
+may_be_repository() { # <folder>
+  local dir
+  [[ -z ${GIT_DIR-} ]] || return 0
+  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  while :; do
+    [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
+    [[ -n $dir ]] || return 1
+    dir=${dir%/*}
+  done
+}
+
 # The commit of the code, into CODE_COMMIT (40 digits or none).
 code_commit() {
   CODE_COMMIT=none
-  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] && may_be_repository "$CODE_DIR" || return 0
   CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
   [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
 }
@@ -696,15 +715,6 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
   refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
 }
 
-# The place of a cell in QUEUE_NAMES, into REPLY.
-queue_index() { # <cell>    returns: 1 where it is not there
-  for ((REPLY = 0; REPLY < ${#QUEUE_NAMES[@]}; REPLY++)); do
-    [[ ${QUEUE_NAMES[REPLY]} != "$1" ]] || return 0
-  done
-  REPLY=''
-  return 1
-}
-
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
 # needs: exit log path
 
@@ -733,6 +743,7 @@ git_open() { # reads: CODE_DIR
   GIT_TOP=$said
   GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
   [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  # shellcheck disable=SC2034 # for the gate of a formal run
   GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
   # A folder that some repository around it ignores is clean there, and recorded nowhere.
   said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
@@ -962,14 +973,14 @@ detach_screen() { # <socket folder> <words...>
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat.
 detach_start() { # <primitive> <socket> <session name> <log> <words...>
-  local primitive=$1 socket=$2 name=$3 log=$4 line='' word
+  local primitive=$1 socket=$2 name=$3 log=$4 line='' word end="'\\''"
   shift 4
   case $primitive in
     tmux)
-      # Old servers join the words and hand them to a shell: quote them once for it.
+      # The server joins the words and hands them to sh: quote them once for it. Not by %q, whose $'…' is bash's alone.
       for word in "$@"; do
-        printf -v word '%q' "$word"
-        line+="$word "
+        word=${word//\'/$end}
+        line+="'$word' "
       done
       detach_tmux "$socket" new-session -d -s "$name" "exec $line" </dev/null >>"$log" 2>&1
       ;;

@@ -23,6 +23,8 @@ DATA_DIR=${DATA_DIR-/data/runs}
 DURABLE_DIR=${DURABLE_DIR-/data/runs}
 # may be lost at any time
 SCRATCH=${SCRATCH-/scratch}
+# the interpreter
+PY=${PY-python3}
 # where it is mounted
 readonly DURABLE_TIER_PATH=/data
 # what shows that the tier is there
@@ -150,23 +152,34 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
+# Flush files and folders to their disks. An old sync takes no names and flushes everything: slower, as safe. But where it
+# takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
+# and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
+flush() { # <path...>    returns: 0 or 74
+  local path folders=()
+  ! sync -- "$@" 2>/dev/null || return 0
+  if sync -- "$BASH" 2>/dev/null; then
+    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
+  fi
+  sync
 }
 
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+# With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
+# The rename itself may be lost; the old text is then still true.
+replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
     rm -f -- "$tmp"
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
-  [[ -n $soon ]] || flush "$dir"
+  [[ -n $how ]] || flush "$dir"
   [[ $(<"$file") == "${text%$'\n'}" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
@@ -219,17 +232,6 @@ record_text() { # <name> <text>
 record_raw() { # <name> <integer, true, false or null>
   RECORD+=,$'\n''  "'$1'": '$2
 }
-# An integer, or null where the value is empty (not known).
-record_int() { # <name> <digits or empty>
-  if [[ -z $2 ]]; then
-    record_raw "$1" null
-  elif [[ $2 =~ ^-?[0-9]+$ ]]; then
-    record_raw "$1" "$2"
-  else
-    log "a bug here: member $1 of a record is to be an integer and is '$2'"
-    return "$EX_INTEGRITY"
-  fi
-}
 record_bool() { # <name> <true or false>
   case $2 in
     true | false) record_raw "$1" "$2" ;;
@@ -245,7 +247,7 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
   # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
@@ -350,8 +352,14 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
 hash_text() { # <text>    sets REPLY
-  hash_tool
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
   REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
@@ -359,62 +367,6 @@ hash_text() { # <text>    sets REPLY
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path
-
-# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
-existing_parent() { # <path>
-  REPLY=$1
-  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
-  REPLY=${REPLY:-/}
-}
-
-# One df, bounded: a dead network mount must not hang us. Prints the last line.
-df_line() { # <-k or -i> <path>
-  local text run=()
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
-  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
-  printf '%s\n' "${text##*$'\n'}"
-}
-
-# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
-# empty where it is not known: no such call, or a file system that does not count inodes.
-look_room() { # <folders that exist...>
-  local blocks size left all i text
-  ROOM_BYTES=() ROOM_INODES=()
-  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
-  while read -r blocks size left all; do
-    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
-    ROOM_BYTES+=($((blocks * size)))
-    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
-  done <<<"$text"
-  # No such stat: two calls of df for each.
-  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
-    free_bytes "${!i}" || :
-    ROOM_BYTES+=("$REPLY")
-    free_inodes "${!i}" || :
-    ROOM_INODES+=("$REPLY")
-  done
-}
-
-# Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
-free_bytes() { # <path>
-  local line
-  existing_parent "$1"
-  line=$(df_line -k "$REPLY") || { REPLY= && return "$EX_MISSING"; }
-  REPLY=
-  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +(-?[0-9]+)\ +([0-9]+|-)%?\ + ]] || return "$EX_MISSING"
-  REPLY=$((BASH_REMATCH[3] * 1024))
-}
-
-# Free inodes, into REPLY; empty where the file system does not count them (btrfs, some FUSE): 0 of 0 is not full.
-free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df failed
-  local line
-  existing_parent "$1"
-  line=$(df_line -i "$REPLY") || { REPLY= && return "$EX_MISSING"; }
-  REPLY=
-  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
-  ((BASH_REMATCH[1] > 0)) || return 0
-  REPLY=${BASH_REMATCH[3]}
-}
 
 # Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
 is_mount_point() { # <path>
@@ -471,17 +423,27 @@ run_places() {
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
   require_path SCRATCH
   D=$DATA_DIR/$RUN
-  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
-  # shellcheck disable=SC2034 # not every script has to do with scratch
-  S=$SCRATCH/gpu-runbook/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
+  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+}
+
+# S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
+scratch_apart() {
+  local place
+  for place in "$D" "$B"; do
+    [[ $place/ != "$S"/* && ! $place -ef $S ]] ||
+      refuse "$EX_CONFIG" "SCRATCH=$SCRATCH" "$place lies in $S, which is emptied when room is short" "set SCRATCH to another folder"
+  done
 }
 
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
   local dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
+  # shellcheck disable=SC2034 # not every script that comes here asks for it
   SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
 }
 
@@ -496,10 +458,22 @@ box_digest() { # <folder box/>
   hash_text "$text"
 }
 
+# Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
+may_be_repository() { # <folder>
+  local dir
+  [[ -z ${GIT_DIR-} ]] || return 0
+  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  while :; do
+    [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
+    [[ -n $dir ]] || return 1
+    dir=${dir%/*}
+  done
+}
+
 # The commit of the code, into CODE_COMMIT (40 digits or none).
 code_commit() {
   CODE_COMMIT=none
-  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
+  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] && may_be_repository "$CODE_DIR" || return 0
   CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
   [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
 }
@@ -674,13 +648,37 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
   refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
 }
 
-# The place of a cell in QUEUE_NAMES, into REPLY.
-queue_index() { # <cell>    returns: 1 where it is not there
-  for ((REPLY = 0; REPLY < ${#QUEUE_NAMES[@]}; REPLY++)); do
-    [[ ${QUEUE_NAMES[REPLY]} != "$1" ]] || return 0
-  done
-  REPLY=''
-  return 1
+# lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
+# needs: exit log hash run
+# reads: PY D
+
+# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY.
+# What cannot be asked is said so; a hanging interpreter is left after 60 s.
+describe_environment() {
+  local said run=() driver=none
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, platform, sys
+from importlib import metadata
+names = sorted({"%s==%s" % (d.metadata["Name"], d.version) for d in metadata.distributions()})
+print(json.dumps({"packages": names, "python": platform.python_version(), "where": sys.prefix}, sort_keys=True))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  { IFS= read -r driver </proc/driver/nvidia/version; } 2>/dev/null || :
+  REPLY="$said"$'\n'"driver $driver"$'\n'
+}
+
+# The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
+env_spec() {
+  local REPLY text before=''
+  [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
+  describe_environment
+  text=$REPLY
+  ENV_SPEC=unknown
+  hash_text "$text" && ENV_SPEC=${REPLY:0:8}
+  before=''
+  { IFS= read -r -d '' before <"$D/environment.txt"; } 2>/dev/null || :
+  [[ $before != "$text" ]] || return 0
+  [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
+  event environment - - "$ENV_SPEC"
+  { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || log "could not write $D/environment.txt"
 }
 
 # lib/roster.bash: the run's own queue: what its source has new is appended, nothing leaves, no command changes.
@@ -748,44 +746,6 @@ last_claim() { # <cell>
     this_boot_id
     if [[ $boot == "$REPLY" ]] && same_process "$CLAIM_PID" "$ticks"; then CLAIM_STATE=live; fi
   fi
-}
-
-# A person says that HOST is gone: its claims are dead from now on, also for calls without --adopt.
-bury_host() { # <host>
-  mkdir -p -- "$D/claims/.gone" && : >"$D/claims/.gone/${1//\//_}" || return "$EX_COPY"
-  event adopt - - "claims of $1 are dead"
-}
-
-# Take the next attempt after CLAIM_N. Sets ATTEMPT and MY_TICKS.
-take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be written
-  local REPLY dir=$D/claims/$1 file line back=''
-  [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || return "$EX_NOROOM"
-  ATTEMPT=$((CLAIM_N + 1))
-  printf -v file '%s/%03d' "$dir" "$ATTEMPT"
-  start_ticks $$ || return "$EX_MISSING"
-  MY_TICKS=$REPLY
-  this_host
-  line=$REPLY
-  this_boot_id
-  line+=" $REPLY $$ $MY_TICKS"
-  set -C
-  { printf '%s\n' "$line" >"$file"; } 2>/dev/null || :
-  set +C
-  { IFS= read -r back <"$file"; } 2>/dev/null || :
-  if [[ $back != "$line" ]]; then
-    # Not there: no room or no right. There and empty: somebody is just writing it, or our own write found no room.
-    [[ -s $file ]] || { [[ -e $file ]] && can_write "$dir"; } || return "$EX_NOROOM"
-    return "$EX_BUSY"
-  fi
-  flush "$file" "$dir" || return "$EX_NOROOM"
-}
-
-# Can a line be written there at all?
-can_write() { # <folder>
-  local rc=0
-  { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
-  rm -f -- "$1/.probe.$$"
-  return "$rc"
 }
 
 # lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
@@ -1238,21 +1198,6 @@ keep_quota() { # <quota> <period>    the smallest, in hundredths of a CPU
   local hundredths=$(($1 * 100 / $2))
   [[ -n $CPU_QUOTA && $CPU_QUOTA -le $hundredths ]] || CPU_QUOTA=$hundredths
 }
-read_mem() { # <folder>
-  local file limit used
-  for file in memory.max memory.high memory.limit_in_bytes; do
-    first_line "$1/$file" || continue
-    limit=$REPLY
-    # Version 1 writes "no limit" as a number near 2^63.
-    if [[ ! $limit =~ ^[0-9]{1,18}$ ]] || ((limit >= 1 << 60)); then continue; fi
-    [[ -z $RAM_LIMIT || $limit -lt $RAM_LIMIT ]] || continue
-    RAM_LIMIT=$limit RAM_USED=''
-    for used in memory.current memory.usage_in_bytes; do
-      if first_line "$1/$used" && [[ $REPLY =~ ^[0-9]{1,18}$ ]]; then RAM_USED=$REPLY; fi
-    done
-  done
-}
-
 # CPU_NPROC CPU_AFFINITY CPU_QUOTA (hundredths) and the smallest of them, CPUS; empty = cannot be read.
 probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
@@ -1275,74 +1220,6 @@ probe_cpus() {
   done
   CPUS=${CPUS:-1}
   ((CPUS > 0)) || CPUS=1
-}
-
-# RAM_TOTAL RAM_AVAILABLE RAM_LIMIT RAM_USED (the limit's own use) and what is free for us, RAM_FREE, in bytes.
-probe_ram() {
-  local name value rest root=${FAKE_ROOT-}/sys/fs/cgroup
-  RAM_TOTAL='' RAM_AVAILABLE='' RAM_LIMIT='' RAM_USED='' RAM_FREE=''
-  while read -r name value rest; do
-    case $name in
-      MemTotal:) RAM_TOTAL=$((value * 1024)) ;;
-      MemAvailable:) RAM_AVAILABLE=$((value * 1024)) ;;
-    esac
-  done 2>/dev/null <"${FAKE_ROOT-}/proc/meminfo"
-  if cgroup_path ''; then cgroup_walk "$root" "$REPLY" read_mem; fi
-  if cgroup_path memory; then cgroup_walk "$root/memory" "$REPLY" read_mem; fi
-  RAM_FREE=${RAM_AVAILABLE:-$RAM_TOTAL}
-  if [[ -n $RAM_LIMIT ]]; then
-    value=$((RAM_LIMIT - ${RAM_USED:-0}))
-    ((value >= 0)) || value=0
-    [[ -n $RAM_FREE && $RAM_FREE -le $value ]] || RAM_FREE=$value
-  fi
-}
-
-# The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
-# shellcheck disable=SC2034 # a script reads what it needs
-probe_gpus() {
-  local said rc=0 line run=()
-  GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
-  command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 20); fi
-  said=$(${run[@]+"${run[@]}"} nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits 2>&1 </dev/null) || rc=$?
-  ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
-  # "No devices were found" comes with status 0, and so may a driver mismatch.
-  while IFS= read -r line; do
-    [[ $line =~ ^[0-9]+,\ [^,]+,\ [0-9.]+, ]] && GPU_LINES+=("$line")
-  done <<<"$said"
-  GPU_COUNT=${#GPU_LINES[@]}
-  if ((GPU_COUNT > 0 && rc == 0)); then
-    GPU_STATE=ok
-  elif [[ $said == *'No devices'* ]]; then
-    GPU_STATE=none GPU_WHY="nvidia-smi: No devices were found"
-  else
-    GPU_COUNT='' GPU_WHY="nvidia-smi (status $rc): ${said%%$'\n'*}"
-    GPU_WHY=${GPU_WHY//[[:cntrl:]]/ }
-  fi
-}
-
-# Workers and threads for one cell of SLOTS side by side: THREADS and WORKERS. Fewer is the safe side.
-recommend() { # <slots> <bytes that a cell needs>
-  local share spare
-  share=$((CPUS / $1))
-  ((share > 0)) || share=1
-  # One CPU for the training loop itself; a loader worker costs memory of its own: count half a GB for each.
-  WORKERS=$((share - 1))
-  ((WORKERS <= 8)) || WORKERS=8
-  if [[ -n $RAM_FREE ]]; then
-    spare=$(((RAM_FREE / $1 - $2) / 500000000))
-    ((spare >= 0)) || spare=0
-    ((WORKERS <= spare)) || WORKERS=$spare
-  fi
-  THREADS=$((share - WORKERS))
-  ((THREADS > 0)) || THREADS=1
-}
-
-# Bytes for people, into REPLY.
-human() { # <bytes or empty>
-  if [[ -z $1 ]]; then REPLY="not known"; elif (($1 >= 10000000000)); then REPLY="$(($1 / 1000000000)) GB"; elif (($1 >= 10000000)); then
-    REPLY="$(($1 / 1000000)) MB"
-  else REPLY="$1 bytes"; fi
 }
 
 usage() {
@@ -1456,7 +1333,8 @@ share_threads() {
   fi
   # What every cell would find out again.
   hash_tool
-  export OMP_NUM_THREADS HASH_TOOL OVERRIDES_SAID=1
+  ! next_todo || env_spec
+  export OMP_NUM_THREADS HASH_TOOL ENV_SPEC OVERRIDES_SAID=1
 }
 
 run_plan() {

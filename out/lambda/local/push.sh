@@ -158,52 +158,38 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
+# Flush files and folders to their disks. An old sync takes no names and flushes everything: slower, as safe. But where it
+# takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
+# and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
+flush() { # <path...>    returns: 0 or 74
+  local path folders=()
+  ! sync -- "$@" 2>/dev/null || return 0
+  if sync -- "$BASH" 2>/dev/null; then
+    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
+  fi
+  sync
 }
 
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+# With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
+# The rename itself may be lost; the old text is then still true.
+replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
     rm -f -- "$tmp"
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
-  [[ -n $soon ]] || flush "$dir"
+  [[ -n $how ]] || flush "$dir"
   [[ $(<"$file") == "${text%$'\n'}" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
-}
-
-# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
-create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
-  local file=$1 text=$2 dir=${1%/*} tmp rc=0
-  [[ $dir != "$file" ]] || dir=.
-  [[ ! -e $file ]] || return 1
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
-  fi
-  if ! ln -- "$tmp" "$file" 2>/dev/null; then
-    rc=1
-    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
-    if [[ ! -e $file ]] && (
-      set -C
-      printf '%s' "$text" >"$file"
-    ) 2>/dev/null; then rc=0; fi
-    [[ -e $file ]] || rc=$EX_COPY
-  fi
-  rm -f -- "$tmp"
-  flush "$dir"
-  return "$rc"
 }
 
 # lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
@@ -224,36 +210,13 @@ record_text() { # <name> <text>
   record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
-record_raw() { # <name> <integer, true, false or null>
-  RECORD+=,$'\n''  "'$1'": '$2
-}
-# An integer, or null where the value is empty (not known).
-record_int() { # <name> <digits or empty>
-  if [[ -z $2 ]]; then
-    record_raw "$1" null
-  elif [[ $2 =~ ^-?[0-9]+$ ]]; then
-    record_raw "$1" "$2"
-  else
-    log "a bug here: member $1 of a record is to be an integer and is '$2'"
-    return "$EX_INTEGRITY"
-  fi
-}
-record_bool() { # <name> <true or false>
-  case $2 in
-    true | false) record_raw "$1" "$2" ;;
-    *)
-      log "a bug here: member $1 of a record is to be true or false and is '$2'"
-      return "$EX_INTEGRITY"
-      ;;
-  esac
-}
 record_close() {
   RECORD+=$'\n''}'$'\n'
 }
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
   # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
@@ -331,8 +294,14 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
 hash_text() { # <text>    sets REPLY
-  hash_tool
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
   REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
@@ -340,62 +309,6 @@ hash_text() { # <text>    sets REPLY
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path
-
-# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
-existing_parent() { # <path>
-  REPLY=$1
-  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
-  REPLY=${REPLY:-/}
-}
-
-# One df, bounded: a dead network mount must not hang us. Prints the last line.
-df_line() { # <-k or -i> <path>
-  local text run=()
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
-  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
-  printf '%s\n' "${text##*$'\n'}"
-}
-
-# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
-# empty where it is not known: no such call, or a file system that does not count inodes.
-look_room() { # <folders that exist...>
-  local blocks size left all i text
-  ROOM_BYTES=() ROOM_INODES=()
-  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
-  while read -r blocks size left all; do
-    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
-    ROOM_BYTES+=($((blocks * size)))
-    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
-  done <<<"$text"
-  # No such stat: two calls of df for each.
-  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
-    free_bytes "${!i}" || :
-    ROOM_BYTES+=("$REPLY")
-    free_inodes "${!i}" || :
-    ROOM_INODES+=("$REPLY")
-  done
-}
-
-# Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
-free_bytes() { # <path>
-  local line
-  existing_parent "$1"
-  line=$(df_line -k "$REPLY") || { REPLY= && return "$EX_MISSING"; }
-  REPLY=
-  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +(-?[0-9]+)\ +([0-9]+|-)%?\ + ]] || return "$EX_MISSING"
-  REPLY=$((BASH_REMATCH[3] * 1024))
-}
-
-# Free inodes, into REPLY; empty where the file system does not count them (btrfs, some FUSE): 0 of 0 is not full.
-free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df failed
-  local line
-  existing_parent "$1"
-  line=$(df_line -i "$REPLY") || { REPLY= && return "$EX_MISSING"; }
-  REPLY=
-  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
-  ((BASH_REMATCH[1] > 0)) || return 0
-  REPLY=${BASH_REMATCH[3]}
-}
 
 # Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
 is_mount_point() { # <path>
@@ -420,21 +333,6 @@ prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
   [[ -z $REPLY ]] || return "$EX_COPY"
 }
 
-# The durable tier, proven before the first byte goes to it. Refuses 74.
-# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
-prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
-  [[ -n $DURABLE_DIR ]] || return 0
-  local REPLY tier=$DURABLE_TIER_PATH
-  expand_path tier
-  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
-    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
-      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
-  elif [[ ! -d $DURABLE_DIR ]]; then
-    # Not the profile's place: then nothing proves it but that a person made the folder.
-    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
-  fi
-}
-
 # lib/compat.bash: the laptop's userland, be it GNU, busybox or BSD. Bash 3.2 is enough.
 # needs: exit log
 
@@ -449,25 +347,6 @@ file_bytes() { # <file>    into REPLY; returns 1 where there is none
   case $STAT_DIALECT in
     gnu) REPLY=$(stat -L -c %s -- "$1" 2>/dev/null) ;;
     *) REPLY=$(stat -L -f %z "$1" 2>/dev/null) ;;
-  esac || { REPLY='' && return 1; }
-}
-
-mtime_of() { # <file>    seconds since 1970 into REPLY; returns 1 where there is none
-  stat_dialect
-  case $STAT_DIALECT in
-    gnu) REPLY=$(stat -L -c %Y -- "$1" 2>/dev/null) ;;
-    *) REPLY=$(stat -L -f %m "$1" 2>/dev/null) ;;
-  esac || { REPLY='' && return 1; }
-}
-
-# Size, inode and both times of a file that is no link: what a digest that was taken before still belongs to.
-file_stamp() { # <file>    into REPLY; returns 1 where there is none
-  stat_dialect
-  REPLY=''
-  [[ -f $1 && ! -L $1 ]] || return 1
-  case $STAT_DIALECT in
-    gnu) REPLY=$(stat -c '%s %i %Y %Z' -- "$1" 2>/dev/null) ;;
-    *) REPLY=$(stat -f '%z %i %m %c' "$1" 2>/dev/null) ;;
   esac || { REPLY='' && return 1; }
 }
 
@@ -631,14 +510,6 @@ program_and_data() {
   printf '%s' "$PROGRAM" && cat -- "${BOX_INPUT:-/dev/null}"
 }
 
-# The same for bytes: ENTRY's output comes on our standard output as it is. Whoever calls holds digests to compare.
-bytes_from_box() { # <entry> -- <variables...> -- <functions...>    returns: the status of the transport
-  local entry=$1
-  shift
-  build_program "$entry" raw "$@" || return
-  printf '%s' "$PROGRAM" | transport
-}
-
 # What came back: noise before our first line, no end, or a status. Leaves the plain answer in the file.
 judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 69 or 77 with the reason said
   local REPLY answer=$1 rc=$2 first last
@@ -691,6 +562,7 @@ read_box_json() {
   read_record "$L/box.json" box/1 || rc=$?
   ((rc != 2)) || refuse "$EX_INTEGRITY" "$L/box.json" "it is not a whole record" "look at it; move it aside to learn the box anew"
   ((rc == 0)) || return 0
+  # shellcheck disable=SC2034 # not every script asks for the instance
   KNOWN_RUN_ID=${R_run_id-} KNOWN_INSTANCE=${R_instance-}
 }
 
@@ -922,7 +794,7 @@ act() { # <what> <input file or empty> <entry> <further variables...>
   ((rc == 0)) || refuse "$rc" "push to $HOST_NAME" "$what failed" "see the lines above; what arrived is kept, push again"
 }
 readonly -a BOX_FUNCTIONS=(box_places box_member require_path expand_path prove_tier is_mount_point take_input folder_digest
-  hash_tool hash_stream hash_file hash_text flush box_git place_code replace_file)
+  hash_tool hash_tool_small hash_stream hash_file hash_text flush box_git place_code replace_file)
 
 # The scripts beside us, in the folder box/. A carriage return in one means that some tool rewrote the lines.
 check_box_folder() { # sets DIGEST
@@ -1187,6 +1059,17 @@ meet_box() {
   [[ $BOX_COMMIT =~ ^[0-9a-f]*$ ]] || BOX_COMMIT=''
 }
 
+# Where the code is, as a whole path. Not the repository that these scripts were compiled in, unless somebody says so.
+code_places() { # reads: SELF_DIR    sets CODE_DIR
+  local top given=${CODE_DIR:-.}
+  top=$(git -C "$given" rev-parse --show-toplevel 2>/dev/null) || top=''
+  if [[ -z ${CODE_DIR-} && -n $top && $SELF_DIR/ == "$(cd -P -- "$top" && pwd -P)"/* ]]; then
+    refuse "$EX_CONFIG" "CODE_DIR" "it is not set, and $top is where these scripts lie, not the code to run" "set CODE_DIR to the work tree of the code"
+  fi
+  [[ ! -d $given ]] || given=$(cd -P -- "$given" && pwd -P) || return
+  CODE_DIR=$given
+}
+
 main() {
   local REPLY instance self
   parse_words "$@"
@@ -1195,7 +1078,7 @@ main() {
   self=${BASH_SOURCE[0]-}
   [[ $self == */* ]] || self=./$self
   SELF_DIR=$(cd -P -- "${self%/*}" && pwd -P)
-  CODE_DIR=${CODE_DIR:-.}
+  code_places
   SUM='' ONE='' COMMIT='' DIGEST=''
   check_box_folder
   check_code

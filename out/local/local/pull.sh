@@ -140,52 +140,38 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
+# Flush files and folders to their disks. An old sync takes no names and flushes everything: slower, as safe. But where it
+# takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
+# and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
+flush() { # <path...>    returns: 0 or 74
+  local path folders=()
+  ! sync -- "$@" 2>/dev/null || return 0
+  if sync -- "$BASH" 2>/dev/null; then
+    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
+  fi
+  sync
 }
 
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+# With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
+# The rename itself may be lost; the old text is then still true.
+replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
     rm -f -- "$tmp"
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
-  [[ -n $soon ]] || flush "$dir"
+  [[ -n $how ]] || flush "$dir"
   [[ $(<"$file") == "${text%$'\n'}" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
-}
-
-# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
-create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
-  local file=$1 text=$2 dir=${1%/*} tmp rc=0
-  [[ $dir != "$file" ]] || dir=.
-  [[ ! -e $file ]] || return 1
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
-  fi
-  if ! ln -- "$tmp" "$file" 2>/dev/null; then
-    rc=1
-    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
-    if [[ ! -e $file ]] && (
-      set -C
-      printf '%s' "$text" >"$file"
-    ) 2>/dev/null; then rc=0; fi
-    [[ -e $file ]] || rc=$EX_COPY
-  fi
-  rm -f -- "$tmp"
-  flush "$dir"
-  return "$rc"
 }
 
 # lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
@@ -206,36 +192,13 @@ record_text() { # <name> <text>
   record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
-record_raw() { # <name> <integer, true, false or null>
-  RECORD+=,$'\n''  "'$1'": '$2
-}
-# An integer, or null where the value is empty (not known).
-record_int() { # <name> <digits or empty>
-  if [[ -z $2 ]]; then
-    record_raw "$1" null
-  elif [[ $2 =~ ^-?[0-9]+$ ]]; then
-    record_raw "$1" "$2"
-  else
-    log "a bug here: member $1 of a record is to be an integer and is '$2'"
-    return "$EX_INTEGRITY"
-  fi
-}
-record_bool() { # <name> <true or false>
-  case $2 in
-    true | false) record_raw "$1" "$2" ;;
-    *)
-      log "a bug here: member $1 of a record is to be true or false and is '$2'"
-      return "$EX_INTEGRITY"
-      ;;
-  esac
-}
 record_close() {
   RECORD+=$'\n''}'$'\n'
 }
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
   # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
@@ -313,8 +276,14 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
 hash_text() { # <text>    sets REPLY
-  hash_tool
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
   REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
@@ -338,26 +307,6 @@ df_line() { # <-k or -i> <path>
   printf '%s\n' "${text##*$'\n'}"
 }
 
-# Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
-# empty where it is not known: no such call, or a file system that does not count inodes.
-look_room() { # <folders that exist...>
-  local blocks size left all i text
-  ROOM_BYTES=() ROOM_INODES=()
-  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
-  while read -r blocks size left all; do
-    [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
-    ROOM_BYTES+=($((blocks * size)))
-    if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
-  done <<<"$text"
-  # No such stat: two calls of df for each.
-  for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
-    free_bytes "${!i}" || :
-    ROOM_BYTES+=("$REPLY")
-    free_inodes "${!i}" || :
-    ROOM_INODES+=("$REPLY")
-  done
-}
-
 # Free bytes of the file system that holds PATH, into REPLY; empty and 69 where it cannot be told.
 free_bytes() { # <path>
   local line
@@ -366,55 +315,6 @@ free_bytes() { # <path>
   REPLY=
   [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +(-?[0-9]+)\ +([0-9]+|-)%?\ + ]] || return "$EX_MISSING"
   REPLY=$((BASH_REMATCH[3] * 1024))
-}
-
-# Free inodes, into REPLY; empty where the file system does not count them (btrfs, some FUSE): 0 of 0 is not full.
-free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df failed
-  local line
-  existing_parent "$1"
-  line=$(df_line -i "$REPLY") || { REPLY= && return "$EX_MISSING"; }
-  REPLY=
-  [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
-  ((BASH_REMATCH[1] > 0)) || return 0
-  REPLY=${BASH_REMATCH[3]}
-}
-
-# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
-is_mount_point() { # <path>
-  local line fields
-  while IFS= read -r line; do
-    read -ra fields <<<"$line"
-    # The kernel writes a blank as \040.
-    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
-  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
-  return 1
-}
-
-# Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
-prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
-  REPLY=
-  case $2 in
-    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
-    marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
-    none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
-    *) REPLY="the proof '$2' is not known" ;;
-  esac
-  [[ -z $REPLY ]] || return "$EX_COPY"
-}
-
-# The durable tier, proven before the first byte goes to it. Refuses 74.
-# shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
-prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
-  [[ -n $DURABLE_DIR ]] || return 0
-  local REPLY tier=$DURABLE_TIER_PATH
-  expand_path tier
-  if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
-    prove_tier "${tier%/}" "$DURABLE_PROOF" ||
-      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
-  elif [[ ! -d $DURABLE_DIR ]]; then
-    # Not the profile's place: then nothing proves it but that a person made the folder.
-    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
-  fi
 }
 
 # lib/compat.bash: the laptop's userland, be it GNU, busybox or BSD. Bash 3.2 is enough.
@@ -431,14 +331,6 @@ file_bytes() { # <file>    into REPLY; returns 1 where there is none
   case $STAT_DIALECT in
     gnu) REPLY=$(stat -L -c %s -- "$1" 2>/dev/null) ;;
     *) REPLY=$(stat -L -f %z "$1" 2>/dev/null) ;;
-  esac || { REPLY='' && return 1; }
-}
-
-mtime_of() { # <file>    seconds since 1970 into REPLY; returns 1 where there is none
-  stat_dialect
-  case $STAT_DIALECT in
-    gnu) REPLY=$(stat -L -c %Y -- "$1" 2>/dev/null) ;;
-    *) REPLY=$(stat -L -f %m "$1" 2>/dev/null) ;;
   esac || { REPLY='' && return 1; }
 }
 
@@ -673,6 +565,7 @@ read_box_json() {
   read_record "$L/box.json" box/1 || rc=$?
   ((rc != 2)) || refuse "$EX_INTEGRITY" "$L/box.json" "it is not a whole record" "look at it; move it aside to learn the box anew"
   ((rc == 0)) || return 0
+  # shellcheck disable=SC2034 # not every script asks for the instance
   KNOWN_RUN_ID=${R_run_id-} KNOWN_INSTANCE=${R_instance-}
 }
 
@@ -1094,7 +987,7 @@ look_for_bundle() {
   printf 'folder %s\n' "$B"
   printf 'rsync %s\n' "$(rsync --version 2>/dev/null | head -n 1)"
   cd -- "$B" || return
-  for file in run.json SHA256SUMS FORMAL_SUCCESS records/*; do
+  for file in run.json SHA256SUMS FORMAL_SUCCESS events.tsv queue.tsv records/*; do
     if [[ -f $file ]]; then printf '%s\n' "$file"; fi
   done | tr '\n' '\0' | xargs -0 sha256sum -- | sed 's/^/meta /'
   printf 'manifest\n'
@@ -1123,7 +1016,7 @@ meet_box() {
   sed '1,/^manifest$/d' "$answer" >"$L/.partial/manifest" || refuse "$EX_NOROOM" "$L/.partial" "it cannot be written" "make room"
 }
 take_meta() { # <digest  path>
-  [[ $1 =~ ^([0-9a-f]{64})\ [\ *](run\.json|SHA256SUMS|FORMAL_SUCCESS|records/[A-Za-z0-9][A-Za-z0-9._=,+@-]*)$ ]] || return 0
+  [[ $1 =~ ^([0-9a-f]{64})\ [\ *](run\.json|SHA256SUMS|FORMAL_SUCCESS|events\.tsv|queue\.tsv|records/[A-Za-z0-9][A-Za-z0-9._=,+@-]*)$ ]] || return 0
   META_SUMS+=("${BASH_REMATCH[1]}")
   META_PATHS+=("${BASH_REMATCH[2]}")
 }
@@ -1135,11 +1028,19 @@ choose_method() {
   [[ ! $B_FOLDER =~ ^/[A-Za-z0-9._/=,+@-]*$ ]] || METHOD=rsync
 }
 
+# Is this process a pull that still runs? Its number may be another program's by now, or a corpse that nobody has buried.
+is_pull() { # <pid>    returns: 0 also where it cannot be told
+  local text
+  kill -0 "$1" 2>/dev/null || return 1
+  text=$(ps -o stat= -o args= -p "$1" 2>/dev/null) || return 0
+  [[ $text != Z* && $text == *"$PROG"* ]]
+}
+
 take_lock() {
   local pid='' file=$L/.partial/lock
   if ! (set -C && printf '%s\n' $$ >"$file") 2>/dev/null; then
     read -r pid <"$file" || :
-    [[ ! $pid =~ ^[0-9]+$ ]] || ! kill -0 "$pid" 2>/dev/null || refuse "$EX_BUSY" "$L" "another pull is at work (process $pid)" "wait for it, or end it"
+    [[ ! $pid =~ ^[0-9]+$ ]] || ! is_pull "$pid" || refuse "$EX_BUSY" "$L" "another pull is at work (process $pid)" "wait for it, or end it"
     rm -f -- "$file"
     (set -C && printf '%s\n' $$ >"$file") 2>/dev/null || refuse "$EX_BUSY" "$L" "another pull was quicker" "wait for it"
   fi
@@ -1177,16 +1078,21 @@ pull_cells() {
 # The small files of the bundle (run, records, sums): by the same way, compared with the digests that the box gave.
 pull_meta() {
   local i
-  local group=()
+  local group=() moving=()
   P_PATHS=() P_SUMS=() P_BYTES=()
   for ((i = 0; i < ${#META_PATHS[@]}; i++)); do
-    if ! have_file "${META_PATHS[i]}" "${META_SUMS[i]}"; then group+=("$i"); fi
+    if ! have_file "${META_PATHS[i]}" "${META_SUMS[i]}"; then
+      case ${META_PATHS[i]} in *.tsv) moving+=("$i") ;; *) group+=("$i") ;; esac
+    fi
     P_PATHS+=("${META_PATHS[i]}")
     P_SUMS+=("${META_SUMS[i]}")
     P_BYTES+=(0)
   done
   LAST_GOT=-1 METHOD=stream
   ((${#group[@]} == 0)) || fetch "the records" "${group[@]}"
+  # Where one tier holds all, a run that goes on still writes to these; nothing is decided by them.
+  ((${#moving[@]} == 0)) || (fetch "events and queue" "${moving[@]}") ||
+    log "events.tsv or queue.tsv did not come whole, so RUN_FACTS.md may lack overrides: pull again when the run is over"
 }
 
 # The manifest last. An older one goes aside first: while files change under it, it does not mean complete.

@@ -218,102 +218,25 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
-}
-
-# Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
-# With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
-  [[ $dir != "$file" ]] || dir=.
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
+# Flush files and folders to their disks. An old sync takes no names and flushes everything: slower, as safe. But where it
+# takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
+# and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
+flush() { # <path...>    returns: 0 or 74
+  local path folders=()
+  ! sync -- "$@" 2>/dev/null || return 0
+  if sync -- "$BASH" 2>/dev/null; then
+    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
   fi
-  [[ -n $soon ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
-    log "$file does not read back as it was written"
-    return "$EX_COPY"
-  }
-}
-
-# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
-create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
-  local file=$1 text=$2 dir=${1%/*} tmp rc=0
-  [[ $dir != "$file" ]] || dir=.
-  [[ ! -e $file ]] || return 1
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
-  fi
-  if ! ln -- "$tmp" "$file" 2>/dev/null; then
-    rc=1
-    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
-    if [[ ! -e $file ]] && (
-      set -C
-      printf '%s' "$text" >"$file"
-    ) 2>/dev/null; then rc=0; fi
-    [[ -e $file ]] || rc=$EX_COPY
-  fi
-  rm -f -- "$tmp"
-  flush "$dir"
-  return "$rc"
+  sync
 }
 
 # lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
 # needs: exit log file
 
-# Free text made fit for a record: no quote, no backslash, no control character. Into REPLY.
-record_fit() { # <text>
-  REPLY=${1//\"/\'}
-  REPLY=${REPLY//\\//}
-  REPLY=${REPLY//[[:cntrl:]]/ }
-}
-
-record_open() { # <schema>
-  RECORD='{'$'\n''  "schema": "'$1'"'
-}
-record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
-  RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
-}
-record_raw() { # <name> <integer, true, false or null>
-  RECORD+=,$'\n''  "'$1'": '$2
-}
-# An integer, or null where the value is empty (not known).
-record_int() { # <name> <digits or empty>
-  if [[ -z $2 ]]; then
-    record_raw "$1" null
-  elif [[ $2 =~ ^-?[0-9]+$ ]]; then
-    record_raw "$1" "$2"
-  else
-    log "a bug here: member $1 of a record is to be an integer and is '$2'"
-    return "$EX_INTEGRITY"
-  fi
-}
-record_bool() { # <name> <true or false>
-  case $2 in
-    true | false) record_raw "$1" "$2" ;;
-    *)
-      log "a bug here: member $1 of a record is to be true or false and is '$2'"
-      return "$EX_INTEGRITY"
-      ;;
-  esac
-}
-record_close() {
-  RECORD+=$'\n''}'$'\n'
-}
-
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
   # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
@@ -391,48 +314,8 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
-hash_text() { # <text>    sets REPLY
-  hash_tool
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
-  REPLY=${REPLY%% *}
-  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
-}
-
 # lib/compat.bash: the laptop's userland, be it GNU, busybox or BSD. Bash 3.2 is enough.
 # needs: exit log
-
-# Which dialect of stat is here: chosen once.
-stat_dialect() {
-  [[ -z ${STAT_DIALECT-} ]] || return 0
-  if stat -c %s / >/dev/null 2>&1; then STAT_DIALECT=gnu; else STAT_DIALECT=bsd; fi
-}
-
-file_bytes() { # <file>    into REPLY; returns 1 where there is none
-  stat_dialect
-  case $STAT_DIALECT in
-    gnu) REPLY=$(stat -L -c %s -- "$1" 2>/dev/null) ;;
-    *) REPLY=$(stat -L -f %z "$1" 2>/dev/null) ;;
-  esac || { REPLY='' && return 1; }
-}
-
-mtime_of() { # <file>    seconds since 1970 into REPLY; returns 1 where there is none
-  stat_dialect
-  case $STAT_DIALECT in
-    gnu) REPLY=$(stat -L -c %Y -- "$1" 2>/dev/null) ;;
-    *) REPLY=$(stat -L -f %m "$1" 2>/dev/null) ;;
-  esac || { REPLY='' && return 1; }
-}
-
-# Size, inode and both times of a file that is no link: what a digest that was taken before still belongs to.
-file_stamp() { # <file>    into REPLY; returns 1 where there is none
-  stat_dialect
-  REPLY=''
-  [[ -f $1 && ! -L $1 ]] || return 1
-  case $STAT_DIALECT in
-    gnu) REPLY=$(stat -c '%s %i %Y %Z' -- "$1" 2>/dev/null) ;;
-    *) REPLY=$(stat -f '%z %i %m %c' "$1" 2>/dev/null) ;;
-  esac || { REPLY='' && return 1; }
-}
 
 # Run WORDS, and end them after SECONDS. No `timeout` on a Mac. Standard input passes through.
 bounded() { # <seconds> <words...>    returns: theirs, or 124
@@ -490,13 +373,6 @@ check_host() { # sets HOST_NAME
 # What runs there is sent as text: values by printf %q, functions by declare -f, so the box needs nothing of ours. Its answer
 # begins with "begin NONCE" and ends with "end NONCE STATUS"; an answer without that end is no answer.
 
-# The run's two folders, on the box: these functions are sent there.
-# shellcheck disable=SC2034 # each script uses the one that it needs
-box_places() { # sets D B
-  require_path DATA_DIR
-  [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
-  D=$DATA_DIR/$RUN B=${DURABLE_DIR:-$DATA_DIR}/$RUN
-}
 box_member() { # <file> <member>    prints the text or number of a record's member
   sed -n 's/^  "'"$2"'": "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' "$1" 2>/dev/null
 }
@@ -522,23 +398,6 @@ ssh_words() { # [liveness]    with that word no connection of earlier is reused:
     -o "HostKeyAlias=$PROFILE.$RUN" -o CheckHostIP=no -o UpdateHostKeys=no -o HashKnownHosts=no
     -o ForwardAgent=no -o ForwardX11=no -o ClearAllForwardings=yes -o PermitLocalCommand=no -o LogLevel=ERROR)
   [[ ${1-} != liveness ]] || SSH_WORDS+=(-o ControlPath=none -o ControlMaster=no)
-}
-
-# The pin of the first contact, aside: a person has said that the box's key changed for a good reason.
-new_host_key() {
-  [[ -e $L/known_hosts ]] || return 0
-  mv -f -- "$L/known_hosts" "$L/known_hosts.before" || refuse "$EX_COPY" "$L/known_hosts" "it cannot be moved aside" "look at the folder's rights"
-  log "the pinned host key is moved aside to $L/known_hosts.before; the next contact pins a new one"
-}
-
-# Fingerprint of the pinned key, into REPLY, or empty.
-host_key() {
-  REPLY=''
-  [[ -s $L/known_hosts ]] && command -v ssh-keygen >/dev/null 2>&1 || return 0
-  REPLY=$(ssh-keygen -lf "$L/known_hosts" 2>/dev/null) || { REPLY='' && return 0; }
-  REPLY=${REPLY%%$'\n'*}
-  REPLY=${REPLY#* }
-  REPLY=${REPLY%% *}
 }
 
 # Our values and functions as bash text, into PROGRAM. The last line is read only when all before it was.
@@ -592,14 +451,6 @@ on_box() { # <answer file> <seconds, 0 = no limit> <entry> -- <variables...> -- 
 }
 program_and_data() {
   printf '%s' "$PROGRAM" && cat -- "${BOX_INPUT:-/dev/null}"
-}
-
-# The same for bytes: ENTRY's output comes on our standard output as it is. Whoever calls holds digests to compare.
-bytes_from_box() { # <entry> -- <variables...> -- <functions...>    returns: the status of the transport
-  local entry=$1
-  shift
-  build_program "$entry" raw "$@" || return
-  printf '%s' "$PROGRAM" | transport
 }
 
 # What came back: noise before our first line, no end, or a status. Leaves the plain answer in the file.
@@ -673,7 +524,7 @@ same_process() { # <pid> <start ticks>
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
 # needs: exit log path proc ssh
 
-# Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, other WHERE KB RUN ID, busy TEXT, unknown TEXT.
+# Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, logs COUNT KB PATH, other WHERE KB RUN ID, busy TEXT, unknown TEXT.
 look_at_box() { # reads: DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT
   : "${DATA_DIR:?}" "${DURABLE_DIR?}" "${RUN:?}" "${SHARED_MACHINE:?}" "${DATA_MOUNT?}" "${DURABLE_MOUNT?}"
   expand_path DATA_DIR
@@ -714,12 +565,29 @@ look_size() { # <folder>    prints kilobytes, or unknown
   printf '%s' "${text:-unknown}"
 }
 
+look_count() { # <folder>    prints how many files, or unknown
+  local text
+  text=$(look_bounded find "$1" -type f 2>/dev/null | wc -l) || text=
+  text=${text//[!0-9]/}
+  printf '%s' "${text:-unknown}"
+}
+
+# A record that was cut says nothing, also where the member that one looks for is left.
+look_whole() { # <file> <schema>
+  local text=''
+  ! { IFS= read -r -d '' text <"$1"; } 2>/dev/null || return 1
+  [[ $text == '{'$'\n''  "schema": "'"$2"'",'*$'\n''}'$'\n' ]]
+}
+
 look_run() {
-  local file id=none digest=none
+  local file id=none digest=none here
   for file in "$D/run.json" "$B/run.json"; do
-    [[ $id == none && -e $file ]] || continue
-    id=$(box_member "$file" run_id)
-    [[ -n $id ]] || { id=unknown && printf 'unknown %s cannot be read\n' "$file"; }
+    [[ -e $file || -L $file ]] || continue
+    here=''
+    if look_whole "$file" run/1; then here=$(box_member "$file" run_id); fi
+    [[ -n $here ]] || { here=unknown && printf 'unknown %s cannot be read\n' "$file"; }
+    [[ $id == none || $id == "$here" ]] || printf 'unknown %s is of run %s, and the other tier is of %s\n' "$file" "$here" "$id"
+    [[ $id != none ]] || id=$here
   done
   printf 'run %s\n' "$id"
   if [[ -e $B/PULL_MANIFEST.json ]]; then
@@ -728,6 +596,8 @@ look_run() {
   printf 'manifest %s\n' "${digest%% *}"
   [[ ! -d $D ]] || printf 'size data %s %s\n' "$(look_size "$D")" "$D"
   [[ ! -d $B || $B == "$D" ]] || printf 'size durable %s %s\n' "$(look_size "$B")" "$B"
+  # What no bundle holds.
+  [[ ! -d $D/logs ]] || printf 'logs %s %s %s\n' "$(look_count "$D/logs")" "$(look_size "$D/logs")" "$D/logs"
 }
 
 # Is HOST's work on the run in FOLDER possibly going on, and not here? Only the run record's own host may have any.
@@ -772,7 +642,8 @@ look_sessions() { # formal runs that are not over, of every run on the data tier
   this_boot_id && now=$REPLY
   for file in "$DATA_DIR"/*/formal.json; do
     [[ -e $file ]] || continue
-    state=$(box_member "$file" state)
+    state=''
+    if look_whole "$file" formal/1; then state=$(box_member "$file" state); fi
     case $state in
       starting | running | aggregating) ;;
       success | failed | stopped) continue ;;
@@ -841,12 +712,12 @@ look_others() { # <data or durable> <folder>
 }
 
 # shellcheck disable=SC2034 # teardown sends these along
-readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process look_bounded look_tier look_size
-  look_run look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)
+readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process look_bounded look_tier look_size look_count
+  look_whole look_run look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)
 
 # lib/home.bash: is the bundle at home whole and verified, now? An earlier receipt is output, never input.
 # needs: exit log record hash
-# reads: VERB SELF_DIR
+# reads: VERB SELF_DIR INSTANCE LOCAL_DIR PROFILE, tier_lost of the script, ACCEPTS (PATH=WHY, for the bundle that the verb is about)
 
 # Verify the bundle in FOLDER now; an earlier receipt counts for nothing. Sets DIGEST and BUNDLE_RUN.
 check_bundle() { # <folder> <run id, or empty>
@@ -865,31 +736,53 @@ check_bundle() { # <folder> <run id, or empty>
   [[ -f $SELF_DIR/verify_local.py ]] || refuse "$EX_MISSING" "$SELF_DIR/verify_local.py" "it is not beside this script" "compile again"
   command -v python3 >/dev/null 2>&1 || refuse "$EX_MISSING" "python3" "it is not on PATH, and nothing is torn down unverified" "install Python 3.9 or later"
   rm -f -- "${dir:?}/PULL_VERIFIED.json"
-  python3 "$SELF_DIR/verify_local.py" "$dir" --run-id "$BUNDLE_RUN" || rc=$?
+  local words=() one
+  # What a person accepts is said of this bundle alone, not of others that the verb would take along.
+  if [[ -z $2 ]]; then for one in ${ACCEPTS[@]+"${ACCEPTS[@]}"}; do words+=("--accept=$one"); done; fi
+  python3 "$SELF_DIR/verify_local.py" "$dir" --run-id "$BUNDLE_RUN" ${words[@]+"${words[@]}"} || rc=$?
   ((rc == 0)) || refuse "$EX_GATE" "$VERB" "verify_local.py found the bundle at $dir not in order (exit $rc)" "pull again, then run this again"
   check_receipt "$dir" "$total"
 }
 
 check_receipt() { # <folder> <files of the manifest>
-  local file=$1/PULL_VERIFIED.json accepted
+  local file=$1/PULL_VERIFIED.json
   read_record "$file" pull_verified/1 "$BUNDLE_RUN" || refuse "$EX_GATE" "$VERB" "verify_local.py left no receipt of run $BUNDLE_RUN at $file" "run it by hand and see"
-  accepted=$(grep -cE '^    \{"path": ' "$file") || accepted=0
-  [[ ${R_manifest_sha256-} == "$DIGEST" && ${R_expected-} == "$2" && ${R_checked-} == "$2" && $((${R_ok:-0} + accepted)) -ge $2 && $2 -gt 0 && ${R_bad-} == 0 && ${R_unproven-} == 0 ]] ||
+  [[ ${R_manifest_sha256-} == "$DIGEST" && ${R_expected-} == "$2" && ${R_checked-} == "$2" && ${R_ok-} == "$2" && $2 -gt 0 && ${R_bad-} == 0 && ${R_unproven-} == 0 ]] ||
     refuse "$EX_GATE" "$VERB" "the receipt says ok ${R_ok:-?} of ${R_expected:-?}, bad ${R_bad:-?}, unproven ${R_unproven:-?}, of manifest ${R_manifest_sha256:-?}" "pull again, then run this again"
   check_unchanged "$1"
 }
 
-# Is the bundle still what was verified? Cheap, so it can be asked again right before the act.
+# Is the bundle still what was verified? Cheap, so it can be asked again right before the act. The time of the last change
+# of a name or a file's bytes (ctime) cannot be set back, and a folder's shows that something in it was removed.
 check_unchanged() { # <folder>
-  local newer
+  local newer ref=$1/PULL_VERIFIED.json
   hash_file "$1/PULL_MANIFEST.json" && [[ $REPLY == "$DIGEST" ]] || refuse "$EX_GATE" "$VERB" "the manifest at $1 changed after it was verified" "run this again"
-  newer=$(find "$1/final_ckpts" -type f -newer "$1/PULL_VERIFIED.json" 2>/dev/null | head -n 1) || :
+  local test=(-newer "$ref")
+  # busybox may have no -cnewer.
+  if find "$ref" -cnewer "$ref" >/dev/null 2>&1; then test=('(' -newer "$ref" -o -cnewer "$ref" ')'); fi
+  newer=$(find "$1/final_ckpts" "$1/PULL_MANIFEST.json" "${test[@]}" 2>&1) || newer="something in $1"
+  newer=${newer%%$'\n'*}
   [[ -z $newer ]] || refuse "$EX_GATE" "$VERB" "$newer changed after it was verified" "run this again"
 }
 
+# Other runs that the verb would take along have to be home as well.
+judge_others() { # <WHERE KB RUN ID...>
+  local line where size run id keep_digest=$DIGEST keep_run=$BUNDLE_RUN
+  for line in "$@"; do
+    read -r where size run id <<<"$line"
+    tier_lost "$where" || continue
+    if [[ ! $run =~ ^[A-Za-z0-9][A-Za-z0-9._=,+@-]{0,127}$ || -z $id || ! -f $LOCAL_DIR/$PROFILE.$run/PULL_MANIFEST.json ]]; then
+      refuse "$EX_GATE" "$VERB $INSTANCE" "run $run ($size kB) lies on the $where tier, which it loses, and is not home" "pull it with RUN=$run, or delete its folder yourself if nobody needs it"
+    fi
+    log "run $run lies there too: verifying it as well"
+    check_bundle "$LOCAL_DIR/$PROFILE.$run" "$id"
+  done
+  DIGEST=$keep_digest BUNDLE_RUN=$keep_run
+}
+
 # lib/gone.bash: a teardown's command is run without any shell of ours reading it, and a look says whether it took effect.
-# needs: exit log ssh
-# reads: KIND INSTANCE, ACTION_* of load_action; ask_box of the script
+# needs: exit log file ssh
+# reads: KIND INSTANCE L VERB DIGEST ACCEPTED, ACTION_* of load_action; ask_box of the script
 
 put_instance() { # <words...>    sets WORDS, {instance} replaced
   local word
@@ -966,9 +859,55 @@ ask_person() {
   if [[ $said == gone ]]; then CONFIRMED='said gone'; else [[ $CONFIRMED == unreachable ]] || CONFIRMED=unknown; fi
 }
 
+# When the platform deletes what the verb leaves, into DEADLINE; empty where no limit is known.
+find_deadline() {
+  local then_s
+  DEADLINE=''
+  [[ $ACTION_RETENTION_DAYS =~ ^[1-9][0-9]*$ ]] || return 0
+  then_s=$(($(date +%s) + ACTION_RETENTION_DAYS * 86400))
+  DEADLINE=$(date -u -d "@$then_s" +%Y-%m-%dT%H:%M:%SZ 2>/dev/null) || DEADLINE=$(date -u -r "$then_s" +%Y-%m-%dT%H:%M:%SZ) || DEADLINE=''
+}
+
+# One line in L/teardown.jsonl, read back.
+write_line() { # <ran: true or false> <confirmed>
+  local line REPLY deadline=null
+  utc_now
+  [[ -z $DEADLINE ]] || deadline="\"$DEADLINE\""
+  line="{\"time\": \"$REPLY\", \"verb\": \"$VERB\", \"instance\": \"$INSTANCE\", \"manifest_sha256\": \"${DIGEST:-nothing}\", \"ran\": $1, \"confirmed\": \"$2\", \"deadline\": $deadline${ACCEPTED:+, \"accepted\": [$ACCEPTED]}}"
+  mkdir -p -- "$L" || return "$EX_COPY"
+  { printf '%s\n' "$line" >>"$L/teardown.jsonl"; } 2>/dev/null || return "$EX_COPY"
+  flush "$L/teardown.jsonl"
+  [[ $(tail -n 1 "$L/teardown.jsonl") == "$line" ]] || return "$EX_COPY"
+}
+
+# Did this gate see this very thing end before, with this very bundle?
+recorded_gone() { # <verb>
+  local line="\"verb\": \"$1\", \"instance\": \"$INSTANCE\", \"manifest_sha256\": \"${DIGEST:-nothing}\", \"ran\": true, \"confirmed\":"
+  grep -qF -e "$line \"gone\"" -e "$line \"said gone\"" "$L/teardown.jsonl" 2>/dev/null
+}
+
+# Nobody answers there: was the box seen to go, or to stop, by this gate, with this very bundle? What can be looked at is looked
+# at again now, for a stopped box may have been started since.
+known_gone() {
+  local verb=$VERB one rc
+  for one in "${ACTION_VERBS[@]}"; do
+    if [[ $one == "$verb" ]] || ! recorded_gone "$one"; then continue; fi
+    load_action "$one"
+    rc=0
+    if [[ $one != "$METER_STOP" && $ACTION_LIKE != stop && $ACTION_LIKE != destroy ]]; then
+      rc=1
+    elif ((${#ACTION_GONE_COMMAND[@]} > 0)) && [[ $ACTION_WHERE != box ]]; then
+      look_gone || rc=1
+    fi
+    load_action "$verb"
+    ((rc != 0)) || { log "the box does not answer; $L/teardown.jsonl has '$one' of it with this very bundle, confirmed" && return 0; }
+  done
+  return 1
+}
+
 usage() {
   cat <<USAGE
-usage: teardown.sh VERB [HOST] [--run] [--approve TEXT]
+usage: teardown.sh VERB [HOST] [--run] [--approve TEXT] [--accept PATH=WHY]... [--data-dir P] [--durable-dir P]
 
 Ends a cost on $TITLE. Without --run it shows what VERB keeps, loses and goes on costing, checks the gate and prints
 what would be done. With --run it does it, after your approval, and looks whether it took effect.
@@ -980,24 +919,29 @@ one in box.json; and the box reports no live claim, session, transfer or GPU pro
 The approval is exactly: VERB INSTANCE DIGITS. The digits are the first 12 of the manifest's SHA-256 (or the word
 nothing, where no run was found). Type it when asked, or give it with --approve.
 
+--accept PATH=WHY  is handed to verify_local.py: take that file of the bundle, which is suspicious, unproven or needs an
+                   allow-list, as ok. It is shown, and stands with WHY in the receipt and in teardown.jsonl. A file that is
+                   missing or not what the box hashed cannot be accepted.
+--data-dir P, --durable-dir P  where the run lies on the box, if not where the profile says
+
 VERB is one of: ${ACTION_VERBS[*]}
 environment: INSTANCE (what the platform calls the box), HOST, RUN, LOCAL_DIR (default ~/gpu-runs), PRICE_PER_HOUR;
-DATA_DIR and DURABLE_DIR, where they were set on the box too
+DATA_DIR and DURABLE_DIR, as the two options
 exit codes: 0 done and checked, or printed; 1 the action failed; 64 usage; 65 a record does not match; 69 something is
 missing or it is not known whether it took effect; 74 the record could not be written; 77 the gate is shut; 78 configuration
 USAGE
 }
 
 parse_args() { # <words...>    sets VERB HOST ACT APPROVAL APPROVED
-  VERB='' ACT=false APPROVAL='' APPROVED=false
+  VERB='' ACT=false APPROVAL='' APPROVED=false ACCEPTS=()
   HOST=${HOST-}
   local given=()
   while (($# > 0)); do
     case $1 in
       --run) ACT=true ;;
-      --approve)
-        (($# > 1)) || refuse "$EX_USAGE" "--approve" "it wants the text" "see --help"
-        APPROVAL=$2 APPROVED=true
+      --approve | --accept | --data-dir | --durable-dir)
+        (($# > 1)) || refuse "$EX_USAGE" "$1" "it wants a value" "see --help"
+        take_value "$1" "$2"
         shift
         ;;
       -*) refuse "$EX_USAGE" "${1//[[:cntrl:]]/?}" "no such option" "see --help" ;;
@@ -1011,6 +955,18 @@ parse_args() { # <words...>    sets VERB HOST ACT APPROVAL APPROVED
   load_action "$VERB" || refuse "$EX_USAGE" "'${VERB//[[:cntrl:]]/?}'" "$TITLE has no such action" "one of: ${ACTION_VERBS[*]}"
 }
 
+take_value() { # <option> <value>
+  case $1 in
+    --approve) APPROVAL=$2 APPROVED=true ;;
+    --accept)
+      [[ $2 == ?*=*[![:space:]]* ]] || refuse "$EX_USAGE" "--accept ${2//[[:cntrl:]]/?}" "it is not PATH=WHY" "see --help"
+      ACCEPTS+=("$2")
+      ;;
+    --data-dir) DATA_DIR=$2 ;;
+    --durable-dir) DURABLE_DIR=$2 ;;
+  esac
+}
+
 # Where things lie, and who is meant. Sets L INSTANCE SELF_DIR SHARED_MACHINE.
 places() {
   [[ -z ${FAKE_ROOT-} ]] || refuse "$EX_CONFIG" "FAKE_ROOT" "it is set, and this is no rehearsal" "unset FAKE_ROOT"
@@ -1020,7 +976,10 @@ places() {
   SELF_DIR=$(cd -P -- "${self%/*}" && pwd -P) || return
   # An owned machine has no id of a platform's: it is this one.
   if [[ $KIND == owned ]]; then INSTANCE=${INSTANCE-local}; else INSTANCE=${INSTANCE-}; fi
-  if [[ ! $INSTANCE =~ ^[A-Za-z0-9][A-Za-z0-9._:-]*$ || $INSTANCE == latest ]]; then
+  # A notebook is owner/slug.
+  local slug=$INSTANCE
+  [[ $KIND != notebook ]] || slug=${INSTANCE/\//-}
+  if [[ $INSTANCE == */ || ! $slug =~ ^[A-Za-z0-9][A-Za-z0-9._:-]*$ || $INSTANCE == latest ]]; then
     refuse "$EX_GATE" "INSTANCE='${INSTANCE//[[:cntrl:]]/?}'" "it does not name one box" "set INSTANCE to the exact id that the platform shows"
   fi
   [[ ${PRICE_PER_HOUR-} =~ ^([0-9]+([.][0-9]+)?)?$ ]] ||
@@ -1111,13 +1070,14 @@ look_now() {
 
 # What the box said, against the bundle: any doubt shuts the gate. Sets ON_BOX (sizes, for people).
 judge_look() {
-  local word rest doubts='' seen_run='' seen_manifest='' others=()
+  local word rest doubts='' seen_run='' seen_manifest='' logs='' others=()
   ON_BOX=''
   while read -r word rest; do
     case $word in
-      run) seen_run=$rest ;;
-      manifest) seen_manifest=$rest ;;
+      run) [[ -z $seen_run ]] || doubts+="${doubts:+; }it names two runs" && seen_run=$rest ;;
+      manifest) [[ -z $seen_manifest ]] || doubts+="${doubts:+; }it names two manifests" && seen_manifest=$rest ;;
       size) ON_BOX+="$rest"$'\n' ;;
+      logs) logs=$rest ;;
       other) others+=("$rest") ;;
       busy | unknown) doubts+="${doubts:+; }$rest" ;;
       *) doubts+="${doubts:+; }the box said: $word $rest" ;;
@@ -1132,6 +1092,7 @@ judge_look() {
     [[ $seen_manifest == "$DIGEST" ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "the box has another manifest (${seen_manifest:0:12}) than the one verified here (${DIGEST:0:12})" "pull again, then run this again"
   fi
   judge_sizes
+  [[ -z $logs ]] || say_logs "$logs"
   judge_others ${others[@]+"${others[@]}"}
 }
 
@@ -1147,23 +1108,14 @@ judge_sizes() {
     [[ $size != unknown ]] || ! tier_lost "$where" || refuse "$EX_GATE" "$VERB $INSTANCE" "the size of $path could not be read" "look there by hand first: du -sh"
   done <<<"$ON_BOX"
 }
+# Logs are in no bundle: a person who wants them copies them first.
+say_logs() { # <count kB path>
+  local count size path
+  read -r count size path <<<"$1"
+  ! tier_lost data || say_list "NOT at home" "$count files of logs, $size kB, $path (LOST by $VERB): copy them first, if anybody will read them"
+}
 tier_lost() { # <data or durable>
   if [[ $1 == data ]]; then lost "$DATA_TIER"; else lost "$DURABLE_TIER"; fi
-}
-
-# Other runs that the verb would take along have to be home as well.
-judge_others() { # <WHERE KB RUN ID...>
-  local line where size run id keep_digest=$DIGEST keep_run=$BUNDLE_RUN
-  for line in "$@"; do
-    read -r where size run id <<<"$line"
-    tier_lost "$where" || continue
-    if [[ ! $run =~ ^[A-Za-z0-9][A-Za-z0-9._=,+@-]{0,127}$ || -z $id || ! -f $LOCAL_DIR/$PROFILE.$run/PULL_MANIFEST.json ]]; then
-      refuse "$EX_GATE" "$VERB $INSTANCE" "run $run ($size kB) lies on the $where tier, which it loses, and is not home" "pull it with RUN=$run, or delete its folder yourself if nobody needs it"
-    fi
-    log "run $run lies there too: verifying it as well"
-    check_bundle "$LOCAL_DIR/$PROFILE.$run" "$id"
-  done
-  DIGEST=$keep_digest BUNDLE_RUN=$keep_run
 }
 
 # An unreachable box is no proof of an end, but for a run that switched it off by itself, or a box that is known to be gone.
@@ -1177,19 +1129,8 @@ judge_silence() {
       ;;
   esac
   if read_record "$L/FORMAL_SUCCESS" formal_success/1 "$BUNDLE_RUN" && [[ ${R_manifest_sha256-} == "$DIGEST" && ${R_power_off-} == true ]]; then return 0; fi
-  [[ $ACTION_LIKE != storage ]] || ! known_gone || return 0
+  ! known_gone || return 0
   refuse "$EX_GATE" "$VERB $INSTANCE" "the box does not answer, and no FORMAL_SUCCESS of this bundle at $L says that it is over and that it powered off" "start or reach the box, then run this again"
-}
-
-# For a verb on storage only: the box was seen to go by this gate, and a look does not find it now either.
-known_gone() {
-  local verb=$VERB rc=0
-  local line="\"verb\": \"$METER_STOP\", \"instance\": \"$INSTANCE\", \"manifest_sha256\": \"$DIGEST\", \"ran\": true, \"confirmed\":"
-  grep -qF -e "$line \"gone\"" -e "$line \"said gone\"" "$L/teardown.jsonl" 2>/dev/null || return 1
-  load_action "$METER_STOP"
-  if ((${#ACTION_GONE_COMMAND[@]} > 0)) && [[ $ACTION_WHERE != box ]]; then look_gone || rc=1; fi
-  load_action "$verb"
-  return "$rc"
 }
 
 plan() { # prints what --run would do
@@ -1225,27 +1166,6 @@ approve() {
     refuse "$EX_GATE" "$VERB $INSTANCE" "the approval is not exactly '$wanted'" "run this again and type those words"
 }
 
-# When the platform deletes what the verb leaves, into DEADLINE; empty where no limit is known.
-find_deadline() {
-  local then_s
-  DEADLINE=''
-  [[ $ACTION_RETENTION_DAYS =~ ^[1-9][0-9]*$ ]] || return 0
-  then_s=$(($(date +%s) + ACTION_RETENTION_DAYS * 86400))
-  DEADLINE=$(date -u -d "@$then_s" +%Y-%m-%dT%H:%M:%SZ 2>/dev/null) || DEADLINE=$(date -u -r "$then_s" +%Y-%m-%dT%H:%M:%SZ) || DEADLINE=''
-}
-
-# One line in L/teardown.jsonl, read back.
-write_line() { # <ran: true or false> <confirmed>
-  local line REPLY deadline=null
-  utc_now
-  [[ -z $DEADLINE ]] || deadline="\"$DEADLINE\""
-  line="{\"time\": \"$REPLY\", \"verb\": \"$VERB\", \"instance\": \"$INSTANCE\", \"manifest_sha256\": \"${DIGEST:-nothing}\", \"ran\": $1, \"confirmed\": \"$2\", \"deadline\": $deadline}"
-  mkdir -p -- "$L" || return "$EX_COPY"
-  { printf '%s\n' "$line" >>"$L/teardown.jsonl"; } 2>/dev/null || return "$EX_COPY"
-  flush "$L/teardown.jsonl"
-  [[ $(tail -n 1 "$L/teardown.jsonl") == "$line" ]] || return "$EX_COPY"
-}
-
 # Do it. Sets CONFIRMED: gone, present, unreachable or unknown.
 act() {
   local rc=0 seen=0
@@ -1256,6 +1176,12 @@ act() {
     return
   fi
   if ((${#ACTION_GONE_COMMAND[@]} > 0)); then look_gone || seen=$?; fi
+  # The same approval twice: what is over is not done again, for an id may be given to somebody else later.
+  if ((${#ACTION_GONE_COMMAND[@]} > 0 && seen == 0)) && recorded_gone "$VERB"; then
+    log "$L/teardown.jsonl says that it was done before, and a look does not find it: nothing was called"
+    CONFIRMED=gone
+    return
+  fi
   put_instance "${ACTION_COMMAND[@]}"
   run_words || rc=$?
   ((rc == 0)) || log "the command ended with status $rc"
@@ -1292,10 +1218,25 @@ finish() {
   esac
 }
 
+# What a person vouches for instead of the verification, from the receipt, into ACCEPTED for the record.
+show_accepted() {
+  local line
+  while IFS= read -r line; do
+    [[ $line == '    {"path": '* ]] || continue
+    line=${line#    } line=${line%,}
+    say_list "accepted" "$line"
+    ACCEPTED+=${ACCEPTED:+, }$line
+  done <"$L/PULL_VERIFIED.json"
+}
+
 check_gate() {
   DIGEST='' BUNDLE_RUN='' BOX_RUN='' ON_BOX=''
   # No bundle is right only where box and laptop know of no run at all.
-  if [[ -e $L/PULL_MANIFEST.json || ! -e $L/box.json ]]; then check_bundle "$L" ''; fi
+  ACCEPTED=''
+  if [[ -e $L/PULL_MANIFEST.json || ! -e $L/box.json ]]; then
+    check_bundle "$L" ''
+    show_accepted
+  fi
   check_identity
   if [[ -z $BUNDLE_RUN && -n $BOX_RUN ]]; then
     refuse "$EX_GATE" "$VERB $INSTANCE" "run $BOX_RUN was on it and nothing of it is home" "aggregate and pull, then run this again"
@@ -1320,9 +1261,10 @@ main() {
   fi
   approve
   # The person took their time: look again at what may have moved.
-  [[ -z $BUNDLE_RUN ]] || check_unchanged "$L"
   look_now
   if [[ $REACHED == true ]]; then judge_look >/dev/null; else judge_silence; fi
+  check_identity
+  [[ -z $BUNDLE_RUN ]] || check_unchanged "$L"
   write_line false unknown || refuse "$EX_COPY" "$L/teardown.jsonl" "it cannot be written, and nothing is done unrecorded" "look at the disk here: room, rights"
   act
   find_deadline

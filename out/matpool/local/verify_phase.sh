@@ -56,16 +56,6 @@ refuse() { # <exit code> <what> <why> <what to do>
   exit "$1"
 }
 
-# The only place where a success word is printed. Without a receipt that can be read it is not.
-claim() { # <word> <what> <receipt file>
-  if [[ ! -f $3 || ! -s $3 ]]; then
-    printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
-      "$PROG" "$1" "$2" "$3" >&2
-    return "$EX_INTEGRITY"
-  fi
-  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
-}
-
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
 # needs: exit log
 
@@ -95,13 +85,6 @@ hash_stream() {
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
   REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
-  REPLY=${REPLY%% *}
-  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
-}
-
-hash_text() { # <text>    sets REPLY
-  hash_tool
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }

@@ -11,8 +11,6 @@ export LC_NUMERIC=C LC_COLLATE=C LC_MESSAGES=C
 readonly PROG=aggregate_to_fs.sh
 
 # --- bound values: profiles/nebius.yaml x jobs/demo.yaml ---
-# the profile's name
-readonly PROFILE=nebius
 # the job's name
 readonly JOB=demo
 # the run's name; a new one begins anew
@@ -143,23 +141,34 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
+# Flush files and folders to their disks. An old sync takes no names and flushes everything: slower, as safe. But where it
+# takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
+# and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
+flush() { # <path...>    returns: 0 or 74
+  local path folders=()
+  ! sync -- "$@" 2>/dev/null || return 0
+  if sync -- "$BASH" 2>/dev/null; then
+    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
+  fi
+  sync
 }
 
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+# With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
+# The rename itself may be lost; the old text is then still true.
+replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
     rm -f -- "$tmp"
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
-  [[ -n $soon ]] || flush "$dir"
+  [[ -n $how ]] || flush "$dir"
   [[ $(<"$file") == "${text%$'\n'}" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
@@ -223,22 +232,13 @@ record_int() { # <name> <digits or empty>
     return "$EX_INTEGRITY"
   fi
 }
-record_bool() { # <name> <true or false>
-  case $2 in
-    true | false) record_raw "$1" "$2" ;;
-    *)
-      log "a bug here: member $1 of a record is to be true or false and is '$2'"
-      return "$EX_INTEGRITY"
-      ;;
-  esac
-}
 record_close() {
   RECORD+=$'\n''}'$'\n'
 }
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
+  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
   # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
@@ -343,8 +343,14 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
 hash_text() { # <text>    sets REPLY
-  hash_tool
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
   REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
@@ -370,8 +376,8 @@ stat_many() { # <path...>
 # Let the kernel forget what it keeps of these files, so that reading them asks the storage. Best effort, GNU dd only.
 forget_cached() { # <path...>
   local path
-  dd if=/dev/null of=/dev/null iflag=nocache count=0 2>/dev/null || return 0
-  for path in "$@"; do dd if="$path" of=/dev/null iflag=nocache count=0 2>/dev/null || :; done
+  # Where one call fails dd does not know the flag, or the file is not there, which its digest will tell.
+  for path in "$@"; do dd if="$path" of=/dev/null iflag=nocache count=0 2>/dev/null || return 0; done
 }
 
 # One worker: the tool over its share, some hundred names a call.
@@ -403,14 +409,19 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
   declare -gA SUM_OF
   SUM_OF=()
   (($# > 0)) || return 0
-  hash_tool
   # Little work is done sooner by one than shared out.
   for path in "$@"; do
     line=${STAT_OF[$path]-4194304}
     all=$((all + ${line%%|*}))
   done
   REPLY=1
-  ((all < 4194304)) || hash_workers $#
+  local HASH_TOOL=${HASH_TOOL-}
+  if ((all < 4194304)); then
+    hash_tool_small
+  else
+    hash_tool
+    hash_workers $#
+  fi
   n=$REPLY
   for ((i = 0; i < n; i++)); do load[i]=0; done
   for path in "$@"; do
@@ -548,68 +559,28 @@ run_places() {
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
   require_path SCRATCH
   D=$DATA_DIR/$RUN
-  B=${DURABLE_DIR:-$DATA_DIR}/$RUN
-  # shellcheck disable=SC2034 # not every script has to do with scratch
-  S=$SCRATCH/gpu-runbook/$RUN
+  # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
+  B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
+  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+}
+
+# S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
+scratch_apart() {
+  local place
+  for place in "$D" "$B"; do
+    [[ $place/ != "$S"/* && ! $place -ef $S ]] ||
+      refuse "$EX_CONFIG" "SCRATCH=$SCRATCH" "$place lies in $S, which is emptied when room is short" "set SCRATCH to another folder"
+  done
 }
 
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
   local dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
+  # shellcheck disable=SC2034 # not every script that comes here asks for it
   SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
-}
-
-# Digest of the folder that this script lies in, into REPLY: which scripts these are.
-box_digest() { # <folder box/>
-  local file text=''
-  for file in "$1"/*; do
-    [[ -f $file ]] || continue
-    hash_file "$file" || return "$EX_INTEGRITY"
-    text+="$REPLY  ${file##*/}"$'\n'
-  done
-  hash_text "$text"
-}
-
-# The commit of the code, into CODE_COMMIT (40 digits or none).
-code_commit() {
-  CODE_COMMIT=none
-  command -v git >/dev/null 2>&1 && [[ -d $CODE_DIR ]] || return 0
-  CODE_COMMIT=$(git -C "$CODE_DIR" rev-parse --verify -q HEAD 2>/dev/null) || CODE_COMMIT=none
-  [[ $CODE_COMMIT =~ ^[0-9a-f]{40}$ ]] || CODE_COMMIT=none
-}
-
-# The text of this run's record with HOST and BOOT_ID of now, into RECORD.
-run_record() { # <run id> <formal> <commit> <branch> <shard> <box digest>
-  local REPLY
-  record_open run/1
-  record_text run_id "$1"
-  record_text job "$JOB"
-  record_text profile "$PROFILE"
-  record_bool formal "$2" || return
-  record_text commit "$3"
-  record_text branch "$4"
-  record_text shard "$5"
-  this_host
-  record_text host "$REPLY"
-  this_boot_id
-  record_text boot_id "$REPLY"
-  record_text box_digest "$6"
-  record_close
-}
-
-new_run() { # <formal> <shard>: create the record, or find that another start was quicker
-  local REPLY id uuid digest branch=''
-  IFS= read -r uuid </proc/sys/kernel/random/uuid || return "$EX_MISSING"
-  utc_now
-  id=${REPLY//[-:]/}-${uuid:0:8}
-  box_digest "$SELF_DIR" || return
-  digest=$REPLY
-  [[ $CODE_COMMIT == none ]] || branch=$(git -C "$CODE_DIR" symbolic-ref -q --short HEAD 2>/dev/null) || branch=''
-  run_record "$id" "$1" "$CODE_COMMIT" "$branch" "$2" "$digest" || return
-  create_once "$D/run.json" "$RECORD" || [[ $? -eq 1 ]]
 }
 
 # Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
@@ -637,71 +608,6 @@ mirror_run() {
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
   read_record "$D/run.json" run/1
-}
-
-# Take the run over: write our host into both copies.
-adopt_run() { # <host that had it>
-  event adopt - - "from $1"
-  run_record "$R_run_id" "${R_formal-}" "${R_commit-}" "${R_branch-}" "${R_shard-}" "${R_box_digest-}" || return
-  replace_file "$D/run.json" "$RECORD" || return
-  [[ $B == "$D" ]] || replace_file "$B/run.json" "$RECORD" || return
-  read_record "$D/run.json" run/1
-}
-
-# What an existing run insists on: its commit, its shard, its formality, its host.
-check_run() { # <formal wanted> <shard or empty> <adopt>
-  local REPLY anew="begin anew with RUN=$JOB.2"
-  [[ ${R_commit-} == "$CODE_COMMIT" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of commit ${R_commit-}, and the code at $CODE_DIR is at $CODE_COMMIT" "check out ${R_commit-} there, or $anew"
-  [[ -z $2 || ${R_shard-} == "$2" ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it is of shard ${R_shard-}, not $2" "give --shard ${R_shard-}, or a RUN of its own to each box"
-  [[ $1 != true || ${R_formal-} == true ]] ||
-    refuse "$EX_GATE" "run $R_run_id" "it was not begun by formal_run, so it is never evidence" "$anew"
-  this_host
-  if [[ ${R_host-} != "$REPLY" ]]; then
-    [[ $3 == true ]] ||
-      refuse "$EX_BUSY" "run $R_run_id" "box ${R_host-} has it, and this is $REPLY" "if that box is gone for good, say --adopt; else give this box its own RUN"
-    adopt_run "${R_host-}" || return
-  fi
-}
-
-# What a person set in place of the bound values, by this process's own environment: printed and logged.
-log_overrides() {
-  local pair name value
-  # Run_queue has said it for all its cells.
-  [[ -z ${OVERRIDES_SAID-} && -r /proc/$$/environ ]] || return 0
-  while IFS= read -r -d '' pair; do
-    name=${pair%%=*} value=${pair#*=}
-    case $name in
-      DATA_DIR | DURABLE_DIR | SCRATCH | HF_HOME | PROXY_HOOK | CRED_FILE | DETACH | PY) ;;
-      *) continue ;;
-    esac
-    # A proxy's address may carry a password.
-    [[ $value != *://*@* ]] || value="${value%%://*}://...@${value##*@}"
-    log "override: $name=$value"
-    event override - - "$name=$value"
-  done <"/proc/$$/environ"
-}
-
-# Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
-open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
-  local formal=$1 shard=$2 adopt=$3
-  self_dir
-  run_places
-  prove_durable
-  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
-  code_commit
-  [[ $formal != true || $CODE_COMMIT != none ]] ||
-    refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
-  if ! find_run; then
-    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
-    find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
-  fi
-  mirror_run
-  check_run "$formal" "$shard" "$adopt" || refuse "$EX_COPY" "run $RUN" "its record cannot be rewritten" "look at the tiers: room, rights"
-  # shellcheck disable=SC2034 # a script uses the ones that it needs
-  RUN_ID=$R_run_id RUN_COMMIT=${R_commit-} RUN_FORMAL=${R_formal-} RUN_SHARD=${R_shard-} RUN_HOST=${R_host-} RUN_BOX_DIGEST=${R_box_digest-}
-  log_overrides
 }
 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
@@ -751,15 +657,6 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
   refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
 }
 
-# The place of a cell in QUEUE_NAMES, into REPLY.
-queue_index() { # <cell>    returns: 1 where it is not there
-  for ((REPLY = 0; REPLY < ${#QUEUE_NAMES[@]}; REPLY++)); do
-    [[ ${QUEUE_NAMES[REPLY]} != "$1" ]] || return 0
-  done
-  REPLY=''
-  return 1
-}
-
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
 # needs: exit log file proc
 # reads: D
@@ -789,46 +686,8 @@ last_claim() { # <cell>
   fi
 }
 
-# A person says that HOST is gone: its claims are dead from now on, also for calls without --adopt.
-bury_host() { # <host>
-  mkdir -p -- "$D/claims/.gone" && : >"$D/claims/.gone/${1//\//_}" || return "$EX_COPY"
-  event adopt - - "claims of $1 are dead"
-}
-
-# Take the next attempt after CLAIM_N. Sets ATTEMPT and MY_TICKS.
-take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be written
-  local REPLY dir=$D/claims/$1 file line back=''
-  [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || return "$EX_NOROOM"
-  ATTEMPT=$((CLAIM_N + 1))
-  printf -v file '%s/%03d' "$dir" "$ATTEMPT"
-  start_ticks $$ || return "$EX_MISSING"
-  MY_TICKS=$REPLY
-  this_host
-  line=$REPLY
-  this_boot_id
-  line+=" $REPLY $$ $MY_TICKS"
-  set -C
-  { printf '%s\n' "$line" >"$file"; } 2>/dev/null || :
-  set +C
-  { IFS= read -r back <"$file"; } 2>/dev/null || :
-  if [[ $back != "$line" ]]; then
-    # Not there: no room or no right. There and empty: somebody is just writing it, or our own write found no room.
-    [[ -s $file ]] || { [[ -e $file ]] && can_write "$dir"; } || return "$EX_NOROOM"
-    return "$EX_BUSY"
-  fi
-  flush "$file" "$dir" || return "$EX_NOROOM"
-}
-
-# Can a line be written there at all?
-can_write() { # <folder>
-  local rc=0
-  { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
-  rm -f -- "$1/.probe.$$"
-  return "$rc"
-}
-
 # lib/bundle.bash: a cell's results on their way into the bundle: listed, copied, read back, committed.
-# needs: exit log path file record hash hashes room run
+# needs: exit log path file record proc hash hashes room run
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF REQUIRED
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
@@ -905,9 +764,30 @@ list_paths() { # <cell folder>    returns: 0, 65 a name that no list can hold, 7
   done
   ((${#LIST_PATHS[@]} > 0)) || { log "$dir has no result file" && return "$EX_COPY"; }
   ((${#LIST_PATHS[@]} > 1)) || return 0
+  if ((${#LIST_PATHS[@]} <= 16)); then
+    sort_paths
+    return
+  fi
   text=$(printf '%s\n' "${LIST_PATHS[@]}" | LC_ALL=C sort -u) || return "$EX_COPY"
   LIST_PATHS=()
   while IFS= read -r path; do LIST_PATHS+=("$path"); done <<<"$text"
+}
+
+# LIST_PATHS in C order without repeats, without a process: for few.
+sort_paths() {
+  local LC_ALL=C path i
+  local -a sorted=()
+  for path in "${LIST_PATHS[@]}"; do
+    for ((i = ${#sorted[@]}; i > 0; i--)); do
+      [[ $path < ${sorted[i - 1]} ]] || break
+      sorted[i]=${sorted[i - 1]}
+    done
+    sorted[i]=$path
+  done
+  LIST_PATHS=()
+  for path in "${sorted[@]}"; do
+    [[ ${#LIST_PATHS[@]} -gt 0 && ${LIST_PATHS[${#LIST_PATHS[@]} - 1]} == "$path" ]] || LIST_PATHS+=("$path")
+  done
 }
 
 # Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_DIGEST LIST_PATHS
@@ -934,7 +814,8 @@ list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still b
   done
   hash_text "$LIST_TEXT" || return "$EX_COPY"
   LIST_DIGEST=$REPLY
-  replace_file "$D/state/$cell.sha256" "$LIST_TEXT" soon
+  # Nothing is ever read from it: the commit takes the list from here, a repeated sync takes new digests.
+  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
@@ -975,7 +856,7 @@ drop_own_leftovers() { # <target folder>
   while IFS= read -r -d '' path; do
     pid=${path##*/.gr-}
     pid=${pid%%-*}
-    [[ $pid =~ ^[0-9]+$ && ! -d /proc/$pid ]] || continue
+    if [[ ! $pid =~ ^[0-9]+$ ]] || start_ticks "$pid"; then continue; fi
     rm -f -- "$path" || return "$EX_COPY"
   done < <(find "$1" -type f -name '.gr-*-*.tmp' -print0 2>/dev/null)
 }
@@ -999,8 +880,10 @@ sync_todo() { # <target folder>
   done
 }
 
-# Room for the whole copy, before its first byte: the old files stay until the new ones are proven.
+# Room for the whole copy, before its first byte: the old files stay until the new ones are proven. For little a look is not
+# worth its price: cp says the same, and as early.
 sync_room() { # <target folder>    returns: 0 or 73
+  ((TODO_BYTES >= 1048576 || ${#TODO[@]} > 64)) || return 0
   look_room "$1"
   if [[ -n ${ROOM_BYTES[0]} ]] && ((TODO_BYTES + 65536 > ROOM_BYTES[0])); then
     log "no room for the copy: it needs $TODO_BYTES bytes, $1 has ${ROOM_BYTES[0]}"
@@ -1017,11 +900,13 @@ copy_one() { # <source> <folder> <temporary path>
   local said
   [[ -d $2 ]] || mkdir -p -- "$2" || return "$EX_COPY"
   [[ ! -L $2 ]] || { log "$2 is a link, not a folder of the bundle" && return "$EX_COPY"; }
-  said=$(cp -L -- "$1" "$3" 2>&1) && return 0
-  log "copying $1 failed: ${said//[[:cntrl:]]/ }"
+  # In English: what it says decides.
+  said=$(LC_ALL=C cp -L -- "$1" "$3" 2>&1) && return 0
+  said=${said//[[:cntrl:]]/ }
   case $said in
-    *'No space left'* | *'quota exceeded'*) return "$EX_NOROOM" ;;
+    *'No space left'* | *'quota exceeded'*) log "no room for the copy of $1: $said" && return "$EX_NOROOM" ;;
   esac
+  log "copying $1 failed: $said"
   return "$EX_COPY"
 }
 
@@ -1029,16 +914,21 @@ copy_one() { # <source> <folder> <temporary path>
 sync_files() { # <source folder> <target folder>
   local source=$1 target=$2 i to tmp rc=0
   local -a tmps=()
+  declare -gA STAT_OF
   for i in "${TODO[@]}"; do
     to=$target/${LIST_PATHS[i]}
     tmp=${to%/*}/.gr-$$-$i.tmp
     tmps+=("$tmp")
     copy_one "$source/${LIST_PATHS[i]}" "${to%/*}" "$tmp" || { rc=$? && break; }
+    # For sharing out the reading.
+    # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
+    STAT_OF[$tmp]=${LIST_SIZES[i]}
   done
   if ((rc == 0)); then
-    flush "${tmps[@]}"
+    flush "${tmps[@]}" || { log "the copy to $target cannot be flushed: no room, a quota, or its disk is failing" && rc=$EX_COPY; }
+  fi
+  if ((rc == 0)); then
     forget_cached "${tmps[@]}"
-    stat_many "${tmps[@]}"
     hash_many "${tmps[@]}" || rc=$EX_COPY
   fi
   for i in "${TODO[@]}"; do
@@ -1057,7 +947,6 @@ sync_files() { # <source folder> <target folder>
     mv -f -- "${to%/*}/.gr-$$-$i.tmp" "$to" || rc=$EX_COPY
   done
   ((rc == 0)) || rm -f -- "${tmps[@]}"
-  ((${#tmps[@]} == 0)) || flush "$target"
   return "$rc"
 }
 
@@ -1083,17 +972,38 @@ sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason sai
   commit_cell "$cell"
 }
 
-# The list and the record into B, and read back; then our own record.
+# The list and the record into B, and read back; then our own record. One flush stands before the record's name: the results
+# under theirs, the text of the list, the text of the record. A record without its list does not hold, so those two need no
+# flush in between. Our own record may be lost in a power cut: the one in B is asked first.
 commit_cell() { # <cell>
-  local cell=$1 text
+  local cell=$1 text back=$B/records/$1
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
-  replace_file "$B/records/$cell.sha256" "$LIST_TEXT" || return
   cell_record 'done' '' "$LIST_DIGEST" || return
   text=$RECORD
-  replace_file "$B/records/$cell.json" "$text" || return
-  check_bundled "$cell" || { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
-  replace_file "$D/state/$cell.json" "$text" || return
+  replace_file "$back.sha256" "$LIST_TEXT" soon || return
+  target_folders "$cell"
+  replace_file "$back.json" "$text" behind "$back.sha256" "${TARGET_FOLDERS[@]}" || return
+  flush "$B/records" || return "$EX_COPY"
+  # The list was read back when it was written; what its digest is, we know.
+  read_record "$back.json" cell/1 "$RUN_ID" && [[ $R_files_sha256 == "$LIST_DIGEST" && $(<"$back.sha256") == "${LIST_TEXT%$'\n'}" ]] ||
+    { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
+  replace_file "$D/state/$cell.json" "$text" soon || return
   say_bundled "$cell"
+}
+
+# The folders in the bundle whose names a commit speaks of, into TARGET_FOLDERS.
+target_folders() { # <cell>
+  local path folder=$B/final_ckpts/$1
+  local -A seen=([$folder]=1)
+  TARGET_FOLDERS=("$B/final_ckpts" "$folder")
+  for path in "${LIST_PATHS[@]}"; do
+    path=$folder/$path
+    while [[ ${path%/*} != "$folder" && -z ${seen[${path%/*}]-} ]]; do
+      path=${path%/*}
+      seen[$path]=1
+      TARGET_FOLDERS+=("$path")
+    done
+  done
 }
 
 # The words for a committed cell. Without a durable tier it is exported, and nothing more is said.
@@ -1224,6 +1134,19 @@ write_sums() {
   replace_file "$B/SHA256SUMS" "$text"
 }
 
+# What RUN_FACTS.md tells besides the records (S92): the events with their overrides, and the roster. Only pull from B comes
+# home, so both are copied there, once more each time. Lines that another box left there stay.
+carry_logs() {
+  local name text
+  [[ $B != "$D" ]] || return 0
+  for name in events.tsv queue.tsv; do
+    [[ -s $D/$name ]] || continue
+    text=$(cat -- "$D/$name") || return
+    if [[ -s $B/$name ]]; then text=$(awk '!seen[$0]++' "$B/$name" "$D/$name") || return; fi
+    [[ -s $B/$name && $(<"$B/$name") == "$text" ]] || replace_file "$B/$name" "$text"$'\n' || return
+  done
+}
+
 # A list in a record's shape: the members are whole lines.
 record_list() { # <name> <lines with their commas>
   RECORD+=,$'\n''  "'$1'": ['$'\n'"$2"'  ]'
@@ -1312,8 +1235,10 @@ find_this_run() {
   mkdir -p -- "$D/state" || refuse "$EX_NOROOM" "$D/state" "the folder cannot be made" "look at the data tier: room, rights"
   find_run || refuse "$EX_MISSING" "run $RUN" "$D/run.json is not there" "start the run first, or set RUN and DATA_DIR to it"
   mirror_run
+  # shellcheck disable=SC2154 # read_record sets R_<member>
   RUN_ID=$R_run_id RUN_COMMIT=$R_commit
   this_host
+  # shellcheck disable=SC2154 # as above
   [[ $R_host == "$REPLY" ]] ||
     refuse "$EX_BUSY" "run $RUN_ID" "box $R_host has it, and this is $REPLY" "if that box is gone, take it over first: run_queue.sh --adopt"
 }
@@ -1469,6 +1394,7 @@ main() {
       excepted) excepted=$((excepted + 1)) ;;
     esac
   done
+  carry_logs || refuse "$EX_COPY" "$B" "events.tsv or queue.tsv cannot be copied there" "look at the durable tier: room, rights"
   write_sums || refuse "$EX_COPY" "$B/SHA256SUMS" "it cannot be written" "look at the durable tier: room, rights"
   write_manifest "${#CELL_NAMES[@]}" "$done" || refuse "$EX_COPY" "$B/PULL_MANIFEST.json" "it cannot be written" "look at the durable tier: room, rights"
   report "${#CELL_NAMES[@]}" "$done" "$excepted"

@@ -136,52 +136,38 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
-# Flush a file or folder to its disk. An old sync takes no names and flushes everything: slower, as safe.
-flush() { # <path...>
-  sync -- "$@" 2>/dev/null || sync
+# Flush files and folders to their disks. An old sync takes no names and flushes everything: slower, as safe. But where it
+# takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
+# and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
+flush() { # <path...>    returns: 0 or 74
+  local path folders=()
+  ! sync -- "$@" 2>/dev/null || return 0
+  if sync -- "$BASH" 2>/dev/null; then
+    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
+  fi
+  sync
 }
 
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
-replace_file() { # <file> <text> [soon]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp soon=${3-}
+# With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
+# The rename itself may be lost; the old text is then still true.
+replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
+  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ -z $soon ]] && ! flush "$tmp"; } || ! mv -f -- "$tmp" "$file"; then
+  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
     rm -f -- "$tmp"
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
-  [[ -n $soon ]] || flush "$dir"
+  [[ -n $how ]] || flush "$dir"
   [[ $(<"$file") == "${text%$'\n'}" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
-}
-
-# Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
-create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
-  local file=$1 text=$2 dir=${1%/*} tmp rc=0
-  [[ $dir != "$file" ]] || dir=.
-  [[ ! -e $file ]] || return 1
-  tmp=$dir/.${file##*/}.$$.tmp
-  if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || ! flush "$tmp"; then
-    rm -f -- "$tmp"
-    log "could not write $file: no room, no right, or its disk is gone"
-    return "$EX_COPY"
-  fi
-  if ! ln -- "$tmp" "$file" 2>/dev/null; then
-    rc=1
-    # No hard links here (some FUSE mounts): noclobber is as atomic, for a whole text is one write.
-    if [[ ! -e $file ]] && (
-      set -C
-      printf '%s' "$text" >"$file"
-    ) 2>/dev/null; then rc=0; fi
-    [[ -e $file ]] || rc=$EX_COPY
-  fi
-  rm -f -- "$tmp"
-  flush "$dir"
-  return "$rc"
 }
 
 # lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
@@ -216,64 +202,8 @@ record_int() { # <name> <digits or empty>
     return "$EX_INTEGRITY"
   fi
 }
-record_bool() { # <name> <true or false>
-  case $2 in
-    true | false) record_raw "$1" "$2" ;;
-    *)
-      log "a bug here: member $1 of a record is to be true or false and is '$2'"
-      return "$EX_INTEGRITY"
-      ;;
-  esac
-}
 record_close() {
   RECORD+=$'\n''}'$'\n'
-}
-
-# Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
-read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text member value first=1 closed=0 in_list=0
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
-  [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
-  [[ ${R_schema-} == "$schema" ]] || return 2
-  [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -309,8 +239,14 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
 hash_text() { # <text>    sets REPLY
-  hash_tool
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
   REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
@@ -344,6 +280,7 @@ git_open() { # reads: CODE_DIR
   GIT_TOP=$said
   GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
   [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  # shellcheck disable=SC2034 # for the gate of a formal run
   GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
   # A folder that some repository around it ignores is clean there, and recorded nowhere.
   said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
@@ -417,127 +354,6 @@ git_list() { # prints
     printf '  %s\n' "${entry//[[:cntrl:]]/?}"
   done
   ((total <= 20)) || printf '  … and %d more\n' $((total - 20))
-}
-
-# Would a stash take declared data or a run's folder? Says what into REPLY.
-git_stash_takes() { # <protected folder...>    returns: 0 it would
-  local path dir real top
-  REPLY=''
-  top=$(cd -P -- "$GIT_TOP" && pwd -P) || return 0
-  for path in ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]}"}; do
-    for dir in "$@"; do
-      real=$(cd -P -- "$dir" 2>/dev/null && pwd -P) || real=$dir
-      [[ $top/$path != "$real"/* && $top/$path != "$real" ]] || { REPLY=$path && return 0; }
-    done
-  done
-  # The exempt files (this run's own output) would be swept along.
-  ((${#GIT_EXEMPT[@]} == 0)) || REPLY="${GIT_EXEMPT[0]} (this run's own output)"
-  [[ -n $REPLY ]]
-}
-
-# Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
-git_stash() { # <protected folder...>
-  local REPLY name entry
-  for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"}; do
-    case $entry in
-      hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged FILE, then commit it" ;;
-      UU* | AA* | DD* | AU* | UA* | DU* | UD*) git_refuse "git stash in $GIT_TOP" "a merge is unfinished: $entry" "finish or abort the merge" ;;
-    esac
-  done
-  if git_stash_takes "$@"; then
-    git_refuse "git stash in $GIT_TOP" "it would take data or output away: $REPLY" "add it to .gitignore, or commit the other files by hand"
-  fi
-  utc_now
-  name="before formal run $REPLY"
-  git_here stash push --include-untracked -q -m "$name" ||
-    git_refuse "git stash in $GIT_TOP" "git could not stash" "commit the files by hand"
-  log "uncommitted work is in the stash '$name'; bring it back with: git -C $GIT_TOP stash pop"
-}
-
-git_clean() { # <stash: true or false> <protected folder...>
-  local REPLY stash=$1 remedy
-  shift
-  git_look || git_refuse "git status in $GIT_TOP" "git failed" "run it by hand and see"
-  ((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]} > 0)) || return 0
-  if [[ $stash == true ]]; then
-    git_stash "$@"
-    git_look || git_refuse "git status in $GIT_TOP" "git failed" "run it by hand and see"
-    ((${#GIT_DIRTY[@]} + ${#GIT_UNTRACKED[@]} > 0)) || return 0
-  fi
-  git_list >&2
-  remedy="commit and push them, or put them aside with: start --stash"
-  if git_stash_takes "$@"; then remedy="commit them, or name them in .gitignore; a stash would take $REPLY"; fi
-  git_refuse "git status in $GIT_TOP" "$((${#GIT_DIRTY[@]})) changed and ${#GIT_UNTRACKED[@]} untracked files (listed above) are in no commit" "$remedy"
-}
-
-# Each submodule is there and at the commit that the parent names (status has said so); its commit goes into the log.
-git_submodules() {
-  local line
-  [[ -f $GIT_TOP/.gitmodules ]] || return 0
-  while IFS= read -r line; do
-    case $line in
-      -*) git_refuse "git submodule in $GIT_TOP" "not initialised: ${line#-}" "git -C $GIT_TOP submodule update --init --recursive" ;;
-      +* | U*) git_refuse "git submodule in $GIT_TOP" "not at the recorded commit: ${line#?}" "git -C $GIT_TOP submodule update, or commit the new one" ;;
-      '') ;;
-      *) log "submodule ${line# }" ;;
-    esac
-  done < <(git_here submodule status --recursive 2>&1)
-}
-
-# The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
-# it was pushed when the run began, and the network may be gone now.
-git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
-  local branch=$1 there said
-  if [[ -n $2 && $2 == "$GIT_HEAD" ]]; then return 0; fi
-  [[ $GIT_BRANCH == "$branch" ]] ||
-    git_refuse "the branch of $GIT_TOP" "it is '${GIT_BRANCH:-no branch}', the job says '$branch'" "git -C $GIT_TOP switch $branch"
-  [[ -n $(git_here config --get remote.origin.url) ]] ||
-    git_refuse "git push" "$GIT_TOP has no remote 'origin', so the commit is nowhere else" "git -C $GIT_TOP remote add origin URL, then push"
-  if [[ $3 == true ]]; then
-    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) || there=''
-    there=${there%%[[:space:]]*}
-    if [[ $there != "$GIT_HEAD" ]]; then
-      said=$(git_bounded pull -q --ff-only origin "$branch" 2>&1) ||
-        git_refuse "git -C $GIT_TOP pull --ff-only origin $branch" "it failed: ${said//[[:cntrl:]]/ }" "bring $branch in line with origin by hand; nothing was changed"
-      there=$(git_here rev-parse -q --verify FETCH_HEAD) || there=''
-    fi
-  else
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) ||
-      git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
-    there=${there%%[[:space:]]*}
-  fi
-  said=$GIT_HEAD
-  GIT_HEAD=$(git_here rev-parse --verify -q HEAD) || GIT_HEAD=none
-  [[ $said == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $said to $GIT_HEAD"
-  [[ $there == "$GIT_HEAD" ]] ||
-    git_refuse "HEAD of $GIT_TOP" "$GIT_HEAD is not what origin has on $branch (${there:-nothing})" "git -C $GIT_TOP push origin $branch"
-}
-
-git_bounded() { # <git's words...>    a dead network must not hang the gate
-  if command -v timeout >/dev/null 2>&1; then
-    GIT_TERMINAL_PROMPT=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
-      timeout 180 git -C "$GIT_TOP" -c core.hooksPath=/dev/null --no-pager "$@" </dev/null
-  else
-    git_here "$@" </dev/null
-  fi
-}
-
-# The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
-# shellcheck disable=SC2154 # D B S are those of the one script that calls it; others take this library for its other functions
-git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder...>
-  local branch=$1 commit=$2 pull=$3 stash=$4 before
-  shift 4
-  git_open
-  git_exempt "$D" "$B" "$S"
-  git_clean "$stash" "$@"
-  git_submodules
-  before=$GIT_HEAD
-  git_pushed "$branch" "$commit" "$pull"
-  if [[ $before != "$GIT_HEAD" ]]; then
-    git_clean false "$@"
-    git_submodules
-  fi
 }
 
 # lib/smoke.bash: one short trial of the job's smoke command, on the box and on the laptop (bash 3.2, BSD userland too).
@@ -849,6 +665,16 @@ smoke_env() {
   export SCRATCH=$SMOKE_WORK/tmp TMPDIR=$SMOKE_WORK/tmp PYTHONPYCACHEPREFIX=$SMOKE_WORK/cache
 }
 
+# The work tree that we stand in; not the repository that these scripts were compiled in. Sets CODE_DIR.
+default_code() {
+  local self=${BASH_SOURCE[0]-}
+  [[ $self == */* ]] || self=./$self
+  self=$(cd -P -- "${self%/*}" && pwd -P) || return
+  CODE_DIR=$(git rev-parse --show-toplevel 2>/dev/null) || CODE_DIR=$(pwd -P)
+  [[ $self/ != "$(cd -P -- "$CODE_DIR" && pwd -P)"/* ]] ||
+    refuse "$EX_CONFIG" "CODE_DIR" "it is not set, and $CODE_DIR is where these scripts lie, not the code to run" "set CODE_DIR to the work tree of the code"
+}
+
 main() {
   local REPLY laptop
   case ${1-} in -h | --help) usage && return 0 ;; esac
@@ -857,7 +683,7 @@ main() {
   LOCAL_DIR=${LOCAL_DIR:-\~/gpu-runs}
   require_path LOCAL_DIR
   laptop=$LOCAL_DIR/$PROFILE.$RUN
-  CODE_DIR=${CODE_DIR:-$(git rev-parse --show-toplevel 2>/dev/null || pwd)}
+  [[ -n ${CODE_DIR-} ]] || default_code
   require_path CODE_DIR
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "set CODE_DIR to the work tree of the code"
   PY=${PY:-python3}
