@@ -56,7 +56,13 @@ def bind(profile_doc: Document, job_doc: Document, without: tuple[str, ...] = ()
     profile, job = profile_doc.data, job_doc.data
     data, durable = choose(profile, without)
     assert data is not None, "the rules let a profile pass that has no data tier left"
-    actions = profile["teardown"]["actions"]
+    durables = profile["storage"]["durable"]
+    # A box without a tier has no action that is about that tier alone: its row would say of another one that it is kept.
+    actions = [
+        action
+        for action in profile["teardown"]["actions"]
+        if action["like"] != "storage" or not (deleted := set(action.get("deletes", durables))) or not deleted <= set(without)
+    ]
     verbs = {action["verb"]: action for action in actions}
     tiers = [tier for tier in profile["storage"]["tiers"] if tier["name"] not in without]
     found = Bindings(

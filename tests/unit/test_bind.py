@@ -118,3 +118,9 @@ def test_a_hundred_thousand_cells_cost_little(tmp_path, rental, sweep):
     p, j, found = check_texts(tmp_path, rental, job)
     assert found == [] and cells.queue_tsv(j.data).count(b"\n") == 100_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 600_000  # of the whole test process
+
+
+def test_without_a_tier_there_is_no_action_on_that_tier_alone(bound):
+    """S100: a verb that deletes what the renter does not have would be said to keep what lies at the same path."""
+    verbs = {action["verb"] for action in bound().actions if action["like"] == "storage"}
+    assert verbs and not verbs & set(bound(without=("volume",))["ACTION_VERBS"].value)
