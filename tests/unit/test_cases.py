@@ -1,7 +1,8 @@
 """The case files: what is refused, with code and place, and what is not.
 
 A file of cases/negative begins with `# expect: CODE at 12:15` (line and column) or `# expect: CODE at 'text under the
-caret'`, once for each finding; a file of cases/positive has none. Then either the file itself is the input, or it
+caret'`, once for each finding; a file of cases/positive that is the counterpart of a rule's negative ones, just on the
+allowed side of its edge, begins with `# clean: CODE, CODE`. Then either the file itself is the input, or it
 names changes to a base of fixtures/: `# swap: OLD => NEW` in the profile for P, in the job for J; `# profile: OLD =>
 NEW` in the profile for J. `\\n` and `\\t` and `\\xNN` are escapes. Also `# without: TIER`, `# today: DATE`, `# name: STEM`, `# bound:
 NAME=value` (positive), `# warns: CODE` (positive). Covers S7 S8 S10 S19 S23 S26 S33 S34 S43 S53 F49 F60 and cases 1 2 4 5 6 11 12 15 79.
@@ -30,7 +31,7 @@ def directives(text: str) -> list[tuple[str, str]]:
     """The `# key: value` lines at the top."""
     found = []
     for line in text.split("\n"):
-        match = re.match(r"# (expect|swap|profile|without|today|name|bound|warns|proves): (.*)", line)
+        match = re.match(r"# (expect|clean|swap|profile|without|today|name|bound|warns|proves): (.*)", line)
         if not match:
             break
         found.append((match[1], match[2]))
@@ -104,10 +105,28 @@ def test_is_refused(path, tmp_path):
 def test_is_accepted(path, tmp_path):
     p, j, found, given, without = run_case(path, tmp_path)
     assert sorted({one.code for one in found}) == sorted(value for key, value in given if key == "warns"), found
+    assert not [one for one in found if one.severity == "error" or one.code in clean(path)], found
     bound = bind(p, j, without)
     for value in [value for key, value in given if key == "bound"]:
         name, _, want = value.partition("=")
         assert str(bound[name].value) == want
+
+
+def clean(path: Path) -> set[str]:
+    """The codes that a positive case is the counterpart of: its first line says them."""
+    found = [value for key, value in directives(path.read_text(encoding="utf-8"))[:1] if key == "clean"]
+    return {code for value in found for code in value.split(", ")}
+
+
+@pytest.mark.parametrize("code", [code for code in TABLE if code[1] == "3"])
+def test_each_rule_has_both_cases(code):
+    """Case 1 and its kind: a rule is known by what it refuses and by what it just lets pass."""
+    assert [path.name for path in NEGATIVE if path.name.split("-")[0] == code], "no negative case"
+    assert [path.name for path in POSITIVE if code in clean(path)], "no positive case"
+
+
+def test_clean_names_rules():
+    assert set().union(*map(clean, POSITIVE)) <= {code for code in TABLE if code[1] == "3"}
 
 
 def test_there_are_enough_cases():
