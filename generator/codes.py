@@ -139,7 +139,8 @@ PROFILE = {
     "P328": (
         "error",
         "name of the file",
-        "A profile's file stem becomes a folder: 1 to 128 of A-Z a-z 0-9 . _ = , + @ - beginning with a letter or digit.",
+        "A profile's file stem becomes a folder: 1 to 128 of A-Z a-z 0-9 . _ = , + @ - beginning with a letter or digit. "
+        "It does not hold `.no-`, in large or small letters: `out/<profile>.no-<tier>` is the folder of a compile `--without` that tier.",
     ),
     "P329": ("error", "nobody stops the meter", "At least one action says `stops_meter: true`."),
     "P330": ("warning", "odd row of the matrix", "A tier that survives destroy survives stop and restart too, as a rule. Look again."),

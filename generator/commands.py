@@ -217,6 +217,8 @@ def new(given: argparse.Namespace) -> int:
     folder, letter = ("jobs", "J") if given.job else ("profiles", "P")
     if not CELL_NAME.match(given.name):
         raise Usage(f"'{given.name}' is no name: 1 to 128 of A-Z a-z 0-9 . _ = , + @ -, beginning with a letter or digit")
+    if letter == "P" and ".no-" in given.name.lower():
+        raise Usage(f"'{given.name}' is no name for a profile: '.no-' is the mark of a tier left out")
     target = ROOT / folder / f"{given.name}.yaml"
     try:
         target.parent.mkdir(exist_ok=True)

@@ -72,8 +72,8 @@ def _read(path: Path, shown: str, letter: str) -> tuple[Document, list]:
 
 
 def without_of(words: list[str]) -> tuple[str, ...]:
-    """--without, each tier once, in the order given; a comma separates too."""
-    return tuple(dict.fromkeys(name for word in words for name in word.split(",") if name))
+    """--without, each tier once, sorted: the order given says nothing; a comma separates too."""
+    return tuple(sorted({name for word in words for name in word.split(",") if name}))
 
 
 def inputs(profile: str, job: str, without: tuple[str, ...], report: Report) -> Bindings | None:
@@ -93,7 +93,7 @@ def inputs(profile: str, job: str, without: tuple[str, ...], report: Report) -> 
 
 
 def default_out(profile: str, job: str, without: tuple[str, ...]) -> Path:
-    """out/<profile>[.<job>][.no-<tier>]…"""
+    """out/<profile>[.<job>][.no-<tier>]…; P328 keeps the mark out of a profile's own name."""
     return ROOT / "out" / ".".join([profile, *([] if job == DEFAULT_JOB else [job]), *(f"no-{name}" for name in without)])
 
 

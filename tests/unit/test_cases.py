@@ -17,6 +17,7 @@ from conftest import FIXTURES, TODAY, check_texts
 from generator import rules_job, rules_profile
 from generator.bind import bind
 from generator.codes import TABLE
+from generator.inputs import default_out, without_of
 
 CASES = Path(__file__).resolve().parent / "cases"
 NEGATIVE = sorted((CASES / "negative").glob("*.yaml"))
@@ -127,6 +128,12 @@ def test_each_rule_has_both_cases(code):
 
 def test_clean_names_rules():
     assert set().union(*map(clean, POSITIVE)) <= {code for code in TABLE if code[1] == "3"}
+
+
+def test_the_order_of_without_says_nothing():
+    """S7: one input, one folder."""
+    assert without_of(["b", "a,b"]) == without_of(["a,b"]) == ("a", "b")
+    assert default_out("p", "demo", without_of(["b", "a"])).name == "p.no-a.no-b"
 
 
 def test_there_are_enough_cases():
