@@ -212,11 +212,12 @@ look_fast() {
 
 # How the formal run ended, as it says itself.
 look_end() {
-  local file member
+  local file member value
   for file in "$D/FORMAL_FAILURE.json" "$B/FORMAL_SUCCESS"; do
     [[ -s $file ]] || continue
-    for member in start_id stage log remedy power_off manifest_sha256; do
-      printf 'end-%s %s %s\n' "${file##*/}" "$member" "$(box_member "$file" "$member")"
+    for member in start_id stage log remedy power_off manifest_sha256 ended; do
+      value=$(box_member "$file" "$member")
+      [[ -z $value ]] || printf 'end-%s %s %s\n' "${file##*/}" "$member" "$value"
     done
   done
 }

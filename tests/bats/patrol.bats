@@ -89,10 +89,11 @@ calm_room() { # disks that are neither full nor another test's
   look
   verdict 1 escalate
   status_says state=failed running=0 session=gone why='cell x failed'
-  printf '{\n  "schema": "formal_failure/1",\n  "stage": "queue",\n  "remedy": "read the log"\n}\n' >"$D/FORMAL_FAILURE.json"
-  look
+  printf '{\n  "schema": "formal_failure/1",\n  "stage": "queue",\n  "remedy": "read the log",\n  "ended": "2026-08-03T14:15:00Z"\n}\n' >"$D/FORMAL_FAILURE.json"
+  # Case 129: the machine is kept, and so is its price in view.
+  PRICE_PER_HOUR=0.79 look
   verdict 1 escalate
-  [[ $output == *'cell x failed'* && $output == *'stage queue'* ]]
+  [[ $output == *'FAILED, meter running since 2026-08-03T14:15:00Z at 0.79 an hour: cell x failed'* && $output == *'stage queue'* && $output != *'power_off'* ]]
   status_says state=lost session=gone why='boot id changed'
   look
   verdict 1 escalate
