@@ -131,7 +131,7 @@ def test_clean_names_rules():
 
 
 def test_the_order_of_without_says_nothing():
-    """S7: one input, one folder."""
+    """What is the same compile has one folder, header and SOURCES."""
     assert without_of(["b", "a,b"]) == without_of(["a,b"]) == ("a", "b")
     assert default_out("p", "demo", without_of(["b", "a"])).name == "p.no-a.no-b"
 
