@@ -686,11 +686,12 @@ look_fast() {
 
 # How the formal run ended, as it says itself.
 look_end() {
-  local file member
+  local file member value
   for file in "$D/FORMAL_FAILURE.json" "$B/FORMAL_SUCCESS"; do
     [[ -s $file ]] || continue
-    for member in start_id stage log remedy power_off manifest_sha256; do
-      printf 'end-%s %s %s\n' "${file##*/}" "$member" "$(box_member "$file" "$member")"
+    for member in start_id stage log remedy power_off manifest_sha256 ended; do
+      value=$(box_member "$file" "$member")
+      [[ -z $value ]] || printf 'end-%s %s %s\n' "${file##*/}" "$member" "$value"
     done
   done
 }
@@ -729,7 +730,7 @@ read_last_look() {
 # The answer's lines into facts: S_<member> of status.sh, and the others as they are.
 read_facts() { # <answer file>
   local line text member
-  FACT_NOW='' STATUS='' STATUS_WHY='' GPU='' MEMORY='' PROCESSES='' FAST=0 LOGS='' NEW_ERRORS=0 FIRST_ERROR='' FAILURE='' SUCCESS_POWER=''
+  FACT_NOW='' STATUS='' STATUS_WHY='' GPU='' MEMORY='' PROCESSES='' FAST=0 LOGS='' NEW_ERRORS=0 FIRST_ERROR='' FAILURE='' FAILED_AT='' SUCCESS_POWER=''
   ROOM='' TREE=''
   for member in run_id state planned pending running 'done' unsynced failed preempted unknown last_progress_s eta_s session why; do printf -v "S_$member" '%s' ''; done
   while IFS= read -r line; do
@@ -749,6 +750,7 @@ read_facts() { # <answer file>
       'fast '*) FAST=$text ;;
       'log '*) take_log "$text" ;;
       'log-line '*) [[ -n $FIRST_ERROR ]] || FIRST_ERROR=$text ;;
+      'end-FORMAL_FAILURE.json ended '*) FAILED_AT=${text#ended } ;;
       'end-FORMAL_FAILURE.json '*) FAILURE+="${FAILURE:+, }$text" ;;
       'end-FORMAL_SUCCESS power_off '*) SUCCESS_POWER=${text#power_off } ;;
     esac
@@ -790,7 +792,10 @@ judge_run() {
   ((${S_unsynced:-0} == 0)) || escalate "${S_unsynced-} cells are finished but not in the bundle" "make room or attach the storage, then aggregate_to_fs.sh there"
   case ${S_state-} in
     success | 'done') VERDICT=${VERDICT/healthy/done} && return 0 ;;
-    failed) escalate "the run failed: ${S_why:-no reason given}${FAILURE:+ ($FAILURE)}" "read its log; keep the machine; formal_run.sh start continues it" && return 0 ;;
+    failed)
+      escalate "FAILED, $(meter_since): ${S_why:-no reason given}${FAILURE:+ ($FAILURE)}" "read its log; keep the machine; formal_run.sh start continues it"
+      return 0
+      ;;
     stopped | lost | idle) escalate "the run is ${S_state-}${S_why:+: ${S_why-}}" "start it again: it continues" && return 0 ;;
     unknown) not_known "the run's state is not known${S_why:+: ${S_why-}}" && return 0 ;;
   esac
@@ -800,6 +805,14 @@ judge_run() {
     *) not_known "whether its session lives cannot be told" ;;
   esac
   judge_progress
+}
+
+# A failed run keeps the machine, and the machine keeps costing (case 129).
+meter_since() { # prints
+  # Only a rented box goes on costing by being there.
+  [[ $KIND == ssh-rental || $KIND == cloud-vm ]] || { printf 'nothing runs%s' "${FAILED_AT:+ since $FAILED_AT}" && return 0; }
+  printf 'meter running%s' "${FAILED_AT:+ since $FAILED_AT}"
+  [[ ! ${PRICE_PER_HOUR-} =~ ^[0-9]+([.][0-9]+)?$ ]] || printf ' at %s an hour' "$PRICE_PER_HOUR"
 }
 
 # Alive is not progress: the age of the last sign of it decides. A start gets its time: nothing is judged before the first.
