@@ -1,5 +1,5 @@
 # lib/detached.bash: the part of a formal run that goes on without the shell that started it.
-# needs: exit log file record proc run queue git detach formal
+# needs: exit log file record proc run queue git detach formal plan
 
 # First half: the session's environment goes, the person's comes, and the log is ours from the first line.
 do_enter() { # <private folder> <start id> [run_queue's flags]
@@ -43,7 +43,7 @@ do_run() { # <private folder> <start id> [run_queue's flags]
   trap 'on_signal INT' INT
   trap 'on_signal USR1' USR1
   write_formal running '' || return
-  event running - - "formal start $F_START"
+  event running - - "formal start $F_START commit $RUN_COMMIT"
   utc_now
   log "START $REPLY run $RUN_ID start $F_START commit $RUN_COMMIT in $F_SESSION"
   formal_body "$@"
@@ -61,6 +61,7 @@ formal_body() {
   STAGE=proof STEP="PULL_MANIFEST.json"
   cells=$(
     read_queue "$D/queue.tsv"
+    plan_in_roster "$D/plans/$F_START.tsv" || { log "$REPLY" && exit "$EX_INTEGRITY"; }
     printf '%s' "${#QUEUE_NAMES[@]}"
   ) || return
   check_manifest "$cells" || { log "$REPLY" && return "$EX_INTEGRITY"; }
@@ -70,6 +71,7 @@ formal_body() {
   printf 'FORMAL_SUCCESS %s run %s start %s cells %s/%s manifest %s\n' "$REPLY" "$RUN_ID" "$F_START" "$M_DONE" "$M_EXPECTED" "$M_DIGEST"
   write_formal success '' || return
   event success - - "$M_DONE of $M_EXPECTED cells"
+  write_ready success || log "READY_TO_STOP cannot be written"
   [[ $F_POWER != true ]] || power_off
 }
 
@@ -135,7 +137,7 @@ at_exit() { # <status>
   write_failure "$STAGE" "$STEP" "$rc" "$remedy"
   write_formal failed "$why"
   event failed - - "$why"
-  pack_failure
+  ! pack_failure || write_ready failed || :
   exit "$rc"
 }
 

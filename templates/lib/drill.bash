@@ -1,11 +1,6 @@
 # lib/drill.bash: the resume drill: start, SIGKILL behind the first checkpoint, the identical command again (bash 3.2 too).
 # needs: exit log smoke
 
-# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line.
-drill_steps() { # <log>    prints
-  sed -nE 's/.*(^|[^[:alnum:]_])([Ee]poch|[Ss]tep|[Ii]ter(ation)?)[] :=#[]*([0-9]+).*/\4/p' "$1"
-}
-
 # Until the first checkpoint is there and whole, while the attempt lives.
 drill_await() { # returns: 0 it is there and the attempt still runs, 1 not
   local until=$((SECONDS + SMOKE_TIMEOUT_S)) artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
@@ -13,7 +8,7 @@ drill_await() { # returns: 0 it is there and the attempt still runs, 1 not
     kill -0 "$SMOKE_PID" 2>/dev/null || return 1
     if [[ -e $artifact ]] && [[ -s $artifact || -d $artifact ]]; then
       kill -STOP -- "-$SMOKE_PID" 2>/dev/null || return 1
-      [[ -n $(drill_steps "$1") ]] && return 0
+      [[ -n $(smoke_steps "$1") ]] && return 0
       kill -CONT -- "-$SMOKE_PID" 2>/dev/null || return 1
     fi
     sleep 0.05 2>/dev/null || sleep 1
@@ -33,8 +28,8 @@ smoke_drill() { # returns: 0 the second attempt went on, 1 it did not, or it cou
     refuse "$EX_GATE" "the resume drill" "the command ended, or was not seen to write $SMOKE_ARTIFACT and a line like 'epoch 1' before it, so it could not be killed in its midst" \
       "give the smoke command a few more steps, and let it print them"
   fi
-  first=$(drill_steps "$SMOKE_WORK/log1" | head -n 1)
-  killed=$(drill_steps "$SMOKE_WORK/log1" | tail -n 1)
+  first=$(smoke_steps "$SMOKE_WORK/log1" | head -n 1)
+  killed=$(smoke_steps "$SMOKE_WORK/log1" | tail -n 1)
   kill -KILL -- "-$SMOKE_PID"
   { wait "$SMOKE_PID" || :; } 2>/dev/null
   log "killed at step $killed, behind its first checkpoint; the identical command again"
@@ -42,7 +37,7 @@ smoke_drill() { # returns: 0 the second attempt went on, 1 it did not, or it cou
   smoke_wait
   SMOKE_SECONDS=$((SECONDS - begin)) SMOKE_SAVE_S=''
   smoke_judge "$SMOKE_WORK/log2"
-  second=$(drill_steps "$SMOKE_WORK/log2" | head -n 1)
+  second=$(smoke_steps "$SMOKE_WORK/log2" | head -n 1)
   if [[ $SMOKE_RESULT == passed && -z $second ]]; then
     SMOKE_RESULT=failed SMOKE_WHY="the second attempt printed no step, so nobody knows where it began"
   elif [[ $SMOKE_RESULT == passed ]] && ((10#$second <= 10#$first)); then

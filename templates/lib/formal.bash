@@ -101,6 +101,21 @@ lost_after_all() {
   fi
 }
 
+# A detached part of this run that is at work, whatever the records say: it stands in D and runs our own words.
+live_detached() { # returns: 0 with its number in REPLY, 1 there is none
+  local dir word
+  local -a words
+  for dir in /proc/[0-9]*; do
+    [[ $dir/cwd -ef $D ]] || continue
+    words=()
+    { while IFS= read -r -d '' word; do words+=("$word"); done <"$dir/cmdline"; } 2>/dev/null || continue
+    [[ ${words[1]-} == */"$PROG" && (${words[2]-} == _run || ${words[2]-} == _enter) ]] || continue
+    REPLY=${dir#/proc/}
+    return 0
+  done
+  return 1
+}
+
 # Take the next start number, which only one start can have; refuses while an earlier start is still at work.
 take_start() {
   local REPLY dir=$D/starts n=0 file host boot pid ticks mine
@@ -129,10 +144,10 @@ take_start() {
 # What stands there from an earlier start, aside under its own id: nobody can take it for this start's.
 move_old_aside() {
   local file to id
-  for file in "$B/FORMAL_SUCCESS" "$D/FORMAL_FAILURE.json"; do
+  for file in "$B/FORMAL_SUCCESS" "$D/FORMAL_FAILURE.json" "$D/READY_TO_STOP"; do
     [[ -e $file ]] || continue
     id=''
-    if read_record "$file" formal_success/1 || read_record "$file" formal_failure/1; then id=${R_start_id-}; fi
+    if read_record "$file" formal_success/1 || read_record "$file" formal_failure/1 || read_record "$file" ready_to_stop/1; then id=${R_start_id-}; fi
     to=$file.${id:-unreadable-before-$F_START}
     if ! mv -f -- "$file" "$to" || [[ -e $file ]]; then
       refuse "$EX_COPY" "mv $file $to" "the old record cannot be moved aside" "look at the tier: rights, room"
@@ -192,12 +207,26 @@ write_failure() { # <stage> <command> <exit> <remedy>
   replace_file "$D/FORMAL_FAILURE.json" "$RECORD"
 }
 
+# The last word of a start: its proof, or the evidence of its failure, is written, and nothing of it is at work (X11).
+# It says nothing about results being at home: a teardown has its own gate.
+write_ready() { # <success or failed>
+  local REPLY
+  record_open ready_to_stop/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text outcome "$1"
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "$D/READY_TO_STOP" "$RECORD"
+}
+
 # Logs and states of a failed run in one file of bounded size, with its digest: what is needed to say why.
-pack_failure() { # writes: D/formal.failed.tar.gz and .sha256
-  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size
+pack_failure() { # writes: D/formal.failed.tar.gz and .sha256    returns: 0 packed, 1 not
+  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size rc=0
   mkdir -p -- "$stage/logs" "$stage/state" || return
-  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json; do
-    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/$file" || :
+  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json NEGATIVE_RESULTS.tsv "plans/$F_START.tsv"; do
+    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/${file##*/}" || :
   done
   for file in "$D/formal.log" "$D"/state/*.json "$D"/logs/*/attempt-*.log; do
     [[ -f $file ]] || continue
@@ -209,9 +238,11 @@ pack_failure() { # writes: D/formal.failed.tar.gz and .sha256
   done
   if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
     hash_file "$D/formal.failed.tar.gz"; then
-    replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)"
+    replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)" || rc=1
   else
     log "the evidence could not be packed; it lies in $D as it is"
+    rc=1
   fi
   rm -rf -- "${stage:?}" "$D/.formal.failed.$$.tmp"
+  return "$rc"
 }

@@ -1,10 +1,13 @@
 # lib/gates.bash: what must hold before evidence is started; the first gate that does not hold ends it.
-# needs: exit log path record hash room run queue git data
+# needs: exit log path record hash room run queue git data syntax probe
 
-# Setup, code, smoke, data, room: in this order, for a later gate means nothing on a broken base.
+# Setup, machine, code, syntax, smoke, data, room: in this order, for a later gate means nothing on a broken base.
 all_gates() { # <start: true or false>
   gate_setup
+  gate_machine
   gate_code "$1"
+  read_queue "${QUEUE_FILE:-$SELF_DIR/queue.tsv}"
+  gate_syntax
   gate_smoke
   gate_data
   gate_queue
@@ -20,6 +23,16 @@ gate_setup() {
   command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
   box_digest "$SELF_DIR" || refuse "$EX_MISSING" "$SELF_DIR" "its files cannot be read" "copy the whole folder box/ again"
   BOX_DIGEST=$REPLY
+}
+
+# What one cell needs must be here at all. What cannot be told is only said, in the plan.
+gate_machine() {
+  probe_gpus
+  [[ $GPU_STATE == unknown || $GPU_WHY == 'no nvidia-smi'* || $GPU_COUNT -ge $NEED_GPUS ]] ||
+    refuse "$EX_GATE" "nvidia-smi" "$GPU_COUNT GPUs are here, one cell needs $NEED_GPUS${GPU_WHY:+ ($GPU_WHY)}" "take a machine with enough of them, or correct needs.gpus in the job"
+  probe_ram
+  [[ -z ${RAM_LIMIT:-$RAM_TOTAL} || ${RAM_LIMIT:-$RAM_TOTAL} -ge $NEED_RAM_BYTES ]] ||
+    refuse "$EX_GATE" "memory" "at most ${RAM_LIMIT:-$RAM_TOTAL} bytes can be had here, one cell needs $NEED_RAM_BYTES" "take a larger machine, or correct needs.ram_gb in the job"
 }
 
 gate_code() { # <start: true or false>
@@ -41,6 +54,7 @@ gate_code() { # <start: true or false>
 # The smoke of this box, of this commit and these scripts: passed with proof, or waived by somebody for a reason.
 gate_smoke() {
   local rc=0 file=$D/smoke.json again="bash $SELF_DIR/smoke.sh"
+  M_SECONDS='' M_STEPS='' M_CKPT='' M_SAVE='' M_PEAK=''
   read_record "$file" smoke/1 || rc=$?
   ((rc != 1)) || refuse "$EX_GATE" "smoke" "there is no $file" "$again; or a waiver in writing: smoke.sh --waive WHO=WHY"
   ((rc == 0)) || refuse "$EX_GATE" "smoke" "$file is not a whole record" "$again"
@@ -51,7 +65,8 @@ gate_smoke() {
     passed)
       [[ ${R_exit-} == 0 && ${R_artifact_sha256-} =~ ^[0-9a-f]{64}$ ]] ||
         refuse "$EX_GATE" "smoke" "$file says passed without an artifact" "$again"
-      SMOKE_SAID="passed, ${R_seconds_s:-?} s, checkpoint ${R_ckpt_bytes:-?} bytes, saved in ${R_save_s:-?} s"
+      SMOKE_SAID="passed at ${R_ended-}"
+      M_SECONDS=${R_seconds_s-} M_STEPS=${R_steps-} M_CKPT=${R_ckpt_bytes-} M_SAVE=${R_save_s-} M_PEAK=${R_peak_memory_bytes-}
       ;;
     waived)
       [[ -n ${R_who-} && -n ${R_why-} ]] || refuse "$EX_GATE" "smoke" "$file is a waiver without who and why" "smoke.sh --waive WHO=WHY"
@@ -78,9 +93,7 @@ gate_data() {
 
 # The cells of this start, and how many of them are still to be done.
 gate_queue() {
-  local file name i of=1 mine=0
-  file=${QUEUE_FILE:-$SELF_DIR/queue.tsv}
-  read_queue "$file"
+  local name i of=1 mine=0
   [[ -z $SHARD ]] || { of=${SHARD#*/} mine=$((${SHARD%/*} - 1)); }
   CELL_NAMES=() CELLS_DONE=0
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
@@ -89,14 +102,16 @@ gate_queue() {
     CELL_NAMES+=("$name")
     [[ ! -e $B/records/$name.json ]] || CELLS_DONE=$((CELLS_DONE + 1))
   done
-  ((${#CELL_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $SHARD" "it owns no cell of $file" "give fewer shards"
+  ((${#CELL_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $SHARD" "it owns no cell of the queue" "give fewer shards"
   CELLS_LEFT=$((${#CELL_NAMES[@]} - CELLS_DONE))
 }
 
-# Room for the cells that are left, with a tenth more, on each tier; once for both where they share a disk.
+# Room for the cells that are left, with a tenth more, on each tier; once for both where they share a disk. A checkpoint
+# that the smoke found larger than what the job says for a whole cell counts instead.
 gate_room() {
-  local REPLY bytes files both=1
-  bytes=$((NEED_DISK_BYTES * CELLS_LEFT * 11 / 10)) files=$((NEED_FILES * CELLS_LEFT))
+  local REPLY bytes=$NEED_DISK_BYTES files both=1
+  [[ -z $M_CKPT || $M_CKPT -le $bytes ]] || bytes=$M_CKPT
+  bytes=$((bytes * CELLS_LEFT * 11 / 10)) files=$((NEED_FILES * CELLS_LEFT))
   ROOM_SAID=()
   if [[ $B != "$D" ]]; then
     if same_disk "$D" "$B"; then both=2; else gate_tier "$B" "$bytes" "$files" "$DURABLE_CAP_BYTES" "$DURABLE_CAP_INODES"; fi

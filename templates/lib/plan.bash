@@ -1,8 +1,8 @@
 # lib/plan.bash: the plan that a formal run prints before it starts, from what the gates have read.
-# needs: log probe
+# needs: exit log file hash probe
 
 print_plan() { # reads what gates.bash has set
-  local REPLY slots=${SLOTS:-1} line name n=0 ids rounds
+  local REPLY slots=${SLOTS:-1} line name n=0 ids rounds minutes
   if [[ -n ${GPUS-} ]]; then
     IFS=, read -ra ids <<<"$GPUS"
     slots=${#ids[@]}
@@ -10,7 +10,9 @@ print_plan() { # reads what gates.bash has set
   printf 'plan for run %s (%s x %s)\n' "$RUN" "$PROFILE" "$JOB"
   printf '  code      %s at %s, branch %s\n' "$GIT_TOP" "$GIT_HEAD" "${GIT_BRANCH:-none}"
   git_here log -1 --format='  commit    %h %ci %s' 2>/dev/null || :
+  printf '  syntax    %s\n' "$SYNTAX_SAID"
   printf '  smoke     %s\n' "$SMOKE_SAID"
+  plan_measured
   printf '  cells     %s, of which done %s, to do %s\n' "${#CELL_NAMES[@]}" "$CELLS_DONE" "$CELLS_LEFT"
   for name in "${CELL_NAMES[@]}"; do
     ((n++ < 10)) || break
@@ -24,15 +26,73 @@ print_plan() { # reads what gates.bash has set
   ((${#DATA_PATHS[@]} > 0)) || printf '  data      the job declares none\n'
   plan_resources "$slots"
   rounds=$(((CELLS_LEFT + slots - 1) / slots))
-  printf '  time      about %s minutes for what is left, %s at a time\n' $((rounds * NEED_MINUTES)) "$slots"
+  minutes=$((rounds * NEED_MINUTES))
+  printf '  time      about %s minutes for what is left, %s at a time%s\n' "$minutes" "$slots" "$(plan_cost "$minutes")"
   [[ ${F_POWER-} != true ]] || printf '  power     off after success: %s\n' "${POWER_OFF_COMMAND[*]}"
+}
+
+plan_cost() { # <minutes>    prints
+  [[ ${PRICE_PER_HOUR-} =~ ^[0-9]+([.][0-9]+)?$ ]] || return 0
+  awk -v m="$1" -v p="$PRICE_PER_HOUR" 'BEGIN {printf ", about %.2f at %s per hour", m / 60 * p, p}'
+}
+
+# What the smoke measured beside what the job says; where it measured more, the job's figure is too small.
+plan_measured() {
+  local REPLY said
+  [[ -n $M_SECONDS$M_CKPT ]] || { printf '  measured  nothing: the figures below are the job'"'"'s own words\n' && return 0; }
+  said="the trial ${M_SECONDS:-?} s${M_STEPS:+ for $M_STEPS step(s)}"
+  human "$M_CKPT"
+  said+="; a checkpoint $REPLY"
+  human "$NEED_DISK_BYTES"
+  said+=" (the job: $REPLY for a whole cell), saved in ${M_SAVE:-?} s (the job: $SAVE_S)"
+  human "$M_PEAK"
+  said+="; memory $REPLY"
+  human "$NEED_RAM_BYTES"
+  printf '  measured  %s (the job: %s)\n' "$said" "$REPLY"
+  [[ -z $M_CKPT || $M_CKPT -le $NEED_DISK_BYTES ]] || log "warning: one checkpoint had $M_CKPT bytes, needs.disk_gb says $NEED_DISK_BYTES for a whole cell; the larger one counts"
+  [[ -z $M_SAVE || $M_SAVE -le $SAVE_S ]] || log "warning: saving took $M_SAVE s, save_s says $SAVE_S: a stopped cell may be killed while it saves"
+  [[ -z $M_PEAK || $M_PEAK -le $NEED_RAM_BYTES ]] || log "warning: the smoke held $M_PEAK bytes of memory, needs.ram_gb says $NEED_RAM_BYTES"
+}
+
+# What this start will produce, written down before it runs: a line a cell, with its output and what must lie there. The
+# proof at the end is held to it (F5 F6).
+write_plan() { # reads what gates.bash has set, F_START    writes: D/plans/<start id>.tsv
+  local REPLY file=$D/plans/$F_START.tsv text name state n=0
+  text="# run $RUN_ID start $F_START commit $RUN_COMMIT cells ${#CELL_NAMES[@]} done $CELLS_DONE to do $CELLS_LEFT"$'\n'
+  for name in "${CELL_NAMES[@]}"; do
+    state='to do'
+    [[ ! -e $B/records/$name.json ]] || state='done'
+    text+="$name"$'\t'"$state"$'\t'"$B/final_ckpts/$name"$'\t'"${REQUIRED[*]-}"$'\n'
+  done
+  if ! mkdir -p -- "$D/plans" || ! replace_file "$file" "$text"; then
+    refuse "$EX_NOROOM" "$file" "the plan cannot be written" "look at the data tier: room, rights"
+  fi
+  while IFS= read -r name; do
+    [[ $name == '#'* ]] || n=$((n + 1))
+  done <"$file"
+  ((n == ${#CELL_NAMES[@]})) || refuse "$EX_COPY" "$file" "it holds $n cells, the queue ${#CELL_NAMES[@]}" "look at the data tier"
+  hash_file "$file" || refuse "$EX_COPY" "$file" "it cannot be read back" "look at the data tier"
+  event plan - - "$n cells, $CELLS_DONE done, $CELLS_LEFT to do, sha256 $REPLY"
+  log "plan of $n cells: $file ($REPLY)"
+}
+
+# Is each cell of the plan in the roster that the manifest was held to?    reads: QUEUE_NAMES
+plan_in_roster() { # <plan>    returns: 0, or 65 with the reason in REPLY
+  local name rest n=0
+  local -A have=()
+  for name in "${QUEUE_NAMES[@]}"; do have[$name]=1; done
+  [[ -s $1 ]] || { REPLY="the plan $1 is gone" && return "$EX_INTEGRITY"; }
+  while IFS=$'\t' read -r name rest; do
+    [[ $name != '#'* ]] || continue
+    [[ -n ${have[$name]-} ]] || { REPLY="cell $name of the plan $1 is not in the roster" && return "$EX_INTEGRITY"; }
+    n=$((n + 1))
+  done <"$1"
+  ((n > 0)) || { REPLY="the plan $1 names no cell" && return "$EX_INTEGRITY"; }
 }
 
 plan_resources() { # <slots>
   local REPLY total limit free
   probe_cpus
-  probe_ram
-  probe_gpus
   recommend "$1" "$NEED_RAM_BYTES"
   printf '  cpu       %s usable: nproc %s, affinity %s, cgroup quota %s\n' "$CPUS" "${CPU_NPROC:-not known}" \
     "${CPU_AFFINITY:-not known}" "${CPU_QUOTA:+$((CPU_QUOTA / 100)).$(printf '%02d' $((CPU_QUOTA % 100)))}${CPU_QUOTA:-none}"

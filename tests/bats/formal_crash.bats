@@ -13,6 +13,7 @@ detached_part() { # [crash at]
   rm -rf "$B/FORMAL_SUCCESS" "$B/PULL_MANIFEST.json" "$D/formal.json" "$D/queue.tsv" "$D/FORMAL_FAILURE.json" "/tmp/gr-$EUID-crash$$"
   mkdir -m 700 "/tmp/gr-$EUID-crash$$"
   cp "$BATS_TEST_TMPDIR/starting" "$D/formal.json"
+  cp "$BATS_TEST_TMPDIR/plan" "$D/plans/crash$$.tsv"
   CRASH_AT=${1-0} BASH_ENV=$ROOT/tests/faults/crash_at.bash setsid bash "$BOX/formal_run.sh" _run "/tmp/gr-$EUID-crash$$" "crash$$" >"$BATS_TEST_TMPDIR/log" 2>&1 3>&- || :
 }
 prepared() { # a run, its smoke, and a record `starting`
@@ -20,6 +21,7 @@ prepared() { # a run, its smoke, and a record `starting`
   smoked
   formal_ok
   cp "$D/formal.json" "$BATS_TEST_TMPDIR/starting"
+  cp "$D/plans/$(member "$D/formal.json" start_id).tsv" "$BATS_TEST_TMPDIR/plan"
   set_member "$BATS_TEST_TMPDIR/starting" state starting
   set_member "$BATS_TEST_TMPDIR/starting" start_id "crash$$"
 }

@@ -1,0 +1,179 @@
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # words for shims; tests are subshells; bats sets status, output and stderr
+load helper
+load formal
+
+setup() { formal_setup; }
+teardown() { formal_teardown; }
+
+pushed() { # <words of the commit>
+  git -C "$CODE_DIR" add -A && git -C "$CODE_DIR" commit -qm "$*" && git -C "$CODE_DIR" push -q origin main
+}
+shim() { # <tool> <script>
+  mkdir -p "$BATS_TEST_TMPDIR/bin"
+  printf '#!%s\n%s\n' "$(type -P bash)" "$2" >"$BATS_TEST_TMPDIR/bin/$1"
+  chmod +x "$BATS_TEST_TMPDIR/bin/$1"
+  PATH=$BATS_TEST_TMPDIR/bin:${PATH//"$BATS_TEST_TMPDIR/bin:"/}
+  hash -r
+}
+
+# F3: our scripts and what the queue names must parse, before smoke, data and room are asked; the rest is only named.
+@test "formal gate: a script that does not parse is found before anything runs" {
+  echo 'if true; then' >"$CODE_DIR/other.sh"
+  printf '#!/usr/bin/env zsh\nfor x (1 2) { echo $x }\n' >"$CODE_DIR/zsh.sh"
+  printf 'def f(:\n' >"$CODE_DIR/example.py"
+  printf '# -*- coding: latin-1 -*-\nprint("\xe4")\n' >"$CODE_DIR/latin.py"
+  pushed others
+  PY=$PYTHON smoked
+  PY=$PYTHON formal plan
+  [[ $status -eq 0 && $stderr == *other.sh*'does not parse'* && $stderr == *example.py*'does not parse'* ]] || fail_with "others"
+  [[ $stderr != *zsh.sh* && $stderr != *latin.py* && $output == *'others that do not: 2'* ]] || fail_with "a stranger's shell"
+  [[ -z $(git -C "$CODE_DIR" status --porcelain --ignored) ]]
+  printf 's1\tpython -u ./example.py --steps 1\n' >"$BOX/queue.tsv"
+  PY=$PYTHON formal plan
+  refused 77 'syntax of' example.py
+  printf 's1\t"$PY" -m example --steps 1\n' >"$BOX/queue.tsv"
+  PY=$PYTHON formal start
+  refused 77 'syntax of' example.py
+  [[ ! -e $D/run.json ]]
+  printf 's1\tbash other.sh\n' >"$BOX/queue.tsv"
+  formal plan
+  refused 77 'syntax of' other.sh
+  printf 'main() {\n' >>"$BOX/run_one.sh"
+  formal plan
+  refused 77 'bash -n' run_one.sh
+}
+
+# F4 F5 F6 F15 F24 F26: what will be made is written down before it runs, counted, and the proof is held to it.
+@test "formal_run: the plan is written before the run, with commit, count and output, and the proof is held to it" {
+  local id commit
+  smoked
+  : >"$HOLD"
+  formal start
+  [[ $status -eq 0 ]] || fail_with start
+  id=$(member "$D/formal.json" start_id) commit=$(git -C "$CODE_DIR" rev-parse HEAD)
+  # F15: the exact commit, in the run's record, in the plan, on the screen, in the log and among the events.
+  [[ $(member "$D/run.json" commit) == "$commit" && $output == *"at commit $commit"* ]]
+  grep -q "commit $commit" "$D/formal.log"
+  grep -q "running.*commit $commit" "$D/events.tsv"
+  [[ $(head -n 1 "$D/plans/$id.tsv") == "# run $(member "$D/run.json" run_id) start $id commit $commit cells 2 done 0 to do 2" ]]
+  [[ $(sed 1d "$D/plans/$id.tsv") == "s2	to do	$B/final_ckpts/s2	best.bin"$'\n'"s3	to do	$B/final_ckpts/s3	best.bin" ]]
+  grep -q "plan.*2 cells, 0 done, 2 to do, sha256 $(sha256sum <"$D/plans/$id.tsv" | cut -c 1-64)" "$D/events.tsv"
+  [[ $output == *'2 cells planned: 2 to run'* ]] # the dry run's own count
+  # A cell of the plan that the roster has lost: no proof.
+  echo $'s4\tto do\tx\tbest.bin' >>"$D/plans/$id.tsv"
+  rm "$HOLD"
+  wait_for 30 ended
+  in_state failed
+  [[ $(member "$D/FORMAL_FAILURE.json" stage) == proof && ! -e $B/FORMAL_SUCCESS ]]
+  grep -q 'cell s4 of the plan' "$D/formal.log"
+  formal_ok
+  [[ $(grep -c $'\tdone\t' "$D/plans/$(member "$D/formal.json" start_id).tsv") -eq 2 ]]
+}
+
+# F4 F22: plan runs the queue dry as well, and a dry run that fails shuts the gate.
+@test "formal gate: a queue whose dry run fails is not started" {
+  fake_siblings
+  smoked
+  printf 'echo "no such column" >&2\nexit 78\n' >"$BOX/run_queue.sh"
+  smoked
+  formal plan
+  refused 77 'run_queue.sh --dry-run' 'no such column'
+  formal start
+  refused 77 'run_queue.sh --dry-run' 'no such column'
+  [[ ! -e $D/formal.json ]]
+}
+
+# X2: formal work is asked for by name, says which job and where to, and what began otherwise never becomes evidence.
+@test "formal_run: nothing is formal unless start is typed, which names job and output" {
+  formal
+  [[ $status -eq 64 && ! -e $D ]]
+  bash "$BOX/run_queue.sh" >/dev/null 2>&1
+  [[ $(member "$D/run.json" formal) == false ]]
+  smoked
+  formal start
+  refused 77 'not begun by formal_run' 'RUN='
+  RUN=r2 D=$DATA_DIR/r2 B=$DURABLE_DIR/r2
+  export RUN
+  smoked
+  formal_ok
+  [[ $output == *", job job at commit "*"output: $D, results: $B"* ]] || fail_with "no job, no output"
+  [[ $stderr == *"asked for: job job, 2 cells"*"output in $D, results in $B"* ]]
+  [[ $(member "$D/run.json" formal) == true ]]
+}
+
+# X11: a marker that says that nothing of this start is at work any more; never before, and never an older start's.
+@test "formal_run: READY_TO_STOP comes last, names its start and its outcome, and goes aside" {
+  smoked
+  : >"$HOLD"
+  : >"$FAIL"
+  formal start
+  [[ $status -eq 0 && ! -e $D/READY_TO_STOP ]]
+  rm "$HOLD"
+  wait_for 30 test -s "$D/READY_TO_STOP"
+  first=$(member "$D/formal.json" start_id)
+  [[ $(member "$D/READY_TO_STOP" outcome) == failed && $(member "$D/READY_TO_STOP" start_id) == "$first" && -s $D/formal.failed.tar.gz.sha256 ]]
+  tar -tzf "$D/formal.failed.tar.gz" | grep -q "$first.tsv"
+  rm "$FAIL"
+  : >"$HOLD"
+  formal start
+  [[ ! -e $D/READY_TO_STOP && -s $D/READY_TO_STOP.$first ]]
+  rm "$HOLD"
+  wait_for 30 test -s "$D/READY_TO_STOP"
+  [[ $(member "$D/READY_TO_STOP" outcome) == success && $(member "$D/READY_TO_STOP" start_id) == "$(member "$B/FORMAL_SUCCESS" start_id)" ]]
+}
+
+# X4: a trial that failed leaves a line, and the same one at the same commit is not paid for twice unawares.
+@test "smoke: a failed pilot is written down, and the next one is told" {
+  : >"$FAIL"
+  smoke
+  [[ $status -eq 1 && $stderr != *'failed at this commit before'* ]]
+  [[ $(grep -vc '^#' "$D/NEGATIVE_RESULTS.tsv") -eq 1 ]]
+  grep -q $'\tbox\t'"$(git -C "$CODE_DIR" rev-parse HEAD)"$'\t3\t.*status 3\tbash train.sh' "$D/NEGATIVE_RESULTS.tsv"
+  rm "$FAIL"
+  smoke
+  [[ $status -eq 0 && $stderr == *'failed at this commit before'*'status 3'* ]]
+  [[ $(grep -vc '^#' "$D/NEGATIVE_RESULTS.tsv") -eq 1 ]] # what passed is no negative result, and nothing is taken out
+  echo '# new' >>"$CODE_DIR/train.sh"
+  pushed new
+  smoke
+  [[ $status -eq 0 && $stderr != *'failed at this commit before'* ]]
+}
+
+# Issue 5 item 2: what the smoke measured stands beside the job's figures, warns where it is more, and counts for room.
+@test "formal gate: the smoke's measures stand in the plan and win over smaller declarations" {
+  export SMOKE_STEPS=4 SLOW=0.3
+  smoked
+  formal plan
+  [[ $status -eq 0 && $output == *'measured '*' for 4 step(s); a checkpoint 2 bytes (the job: '*'saved in '*'memory '*' bytes (the job: '* ]] || fail_with measured
+  [[ $(member "$D/smoke.json" peak_memory_bytes) -gt 100000 && $(member "$D/smoke.json" steps) -eq 4 ]]
+  PRICE_PER_HOUR=30 formal plan
+  [[ $output == *'about 2 minutes for what is left, 1 at a time, about 1.00 at 30 per hour'* ]] || fail_with cost
+  sed -i 's/"ckpt_bytes": [0-9]*/"ckpt_bytes": 90000000000000/; s/"save_s": [0-9]*/"save_s": 77/; s/"peak_memory_bytes": [0-9]*/"peak_memory_bytes": 90000000000000/' "$D/smoke.json"
+  formal plan
+  refused 73 'bytes are free'
+  sed -i 's/"ckpt_bytes": [0-9]*/"ckpt_bytes": 2000000/' "$D/smoke.json"
+  formal plan
+  [[ $status -eq 0 && $stderr == *'one checkpoint had 2000000 bytes'* && $stderr == *'saving took 77 s'* && $stderr == *'held 90000000000000 bytes'* ]] || fail_with warned
+}
+
+# F22 F27: one cell's needs against this machine, before code and smoke are asked.
+@test "formal gate: fewer GPUs or less memory than one cell needs shuts it; what cannot be told does not" {
+  smoked
+  set_const() { sed -i "s/^readonly $1=.*/readonly $1=$2/" "$BOX/formal_run.sh"; }
+  set_const NEED_GPUS 2
+  smoked
+  formal plan
+  [[ $status -eq 0 && $output == *'no nvidia-smi'* ]] || fail_with "no driver"
+  shim nvidia-smi 'echo "0, NVIDIA L4, 550.54.15, 23034, 1"'
+  formal plan
+  refused 77 '1 GPUs are here, one cell needs 2'
+  shim nvidia-smi 'echo "No devices were found"'
+  formal plan
+  refused 77 '0 GPUs are here'
+  shim nvidia-smi 'echo "Failed to initialize NVML"; exit 9'
+  formal plan
+  [[ $status -eq 0 && $output == *'Failed to initialize NVML'* ]] || fail_with unknown
+  set_const NEED_RAM_BYTES 90000000000000
+  formal plan
+  refused 77 'memory' 'one cell needs 90000000000000'
+}
