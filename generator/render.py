@@ -359,18 +359,23 @@ def lib_text(name: str, suffix: str = ".bash") -> str:
     return path.read_text(encoding="utf-8")
 
 
+@lru_cache(maxsize=None)
+def _needs(name: str, suffix: str, text: str) -> tuple[str, ...]:
+    """What the second line of a library says that it needs."""
+    second = (text.split("\n", 2) + [""])[1]
+    match = re.match(r"# needs:(?P<names>[a-z0-9_ ]*)", second)
+    if not match and suffix == ".bash":
+        raise _Misuse(f"the second line of templates/lib/{name}.bash is not '# needs: …'")
+    return () if not match else tuple(re.split(r"\s{2,}", match["names"].strip())[0].split())
+
+
 def _collect(name: str, suffix: str, order: list[str], above: tuple[str, ...]) -> None:
     """Append `name` after all that it needs."""
     if name in above:
         raise _Misuse(f"libraries need each other in a ring: {' > '.join((*above, name))}")
     if name in order:
         return
-    second = (lib_text(name, suffix).split("\n", 2) + [""])[1]
-    match = re.match(r"# needs:(?P<names>[a-z0-9_ ]*)", second)
-    if not match and suffix == ".bash":
-        raise _Misuse(f"the second line of templates/lib/{name}.bash is not '# needs: …'")
-    wanted = [] if not match else re.split(r"\s{2,}", match["names"].strip())[0].split()
-    for need in wanted:
+    for need in _needs(name, suffix, lib_text(name, suffix)):
         _collect(need, suffix, order, (*above, name))
     order.append(name)
 

@@ -7,6 +7,7 @@ rule in turn and sees a case fail.
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -36,6 +37,11 @@ class Case:
         """The job's data."""
         assert self.job is not None
         return self.job.data
+
+    @functools.cached_property
+    def scalars(self) -> list[tuple[tuple, object]]:
+        """Every scalar of the profile with its path; several rules look at all of them."""
+        return list(walk(self.p))
 
     def say(self, code: str, path: tuple, message: str, hint: str = "", at_key: bool = False, mild: bool = False) -> Diagnostic:
         """A finding at a path of the profile (P) or the job (J); `mild` makes a warning of what is an error else."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from .bind import interpreter
 from .cells import CELL_NAME
 from .diagnostics import Diagnostic, closest
-from .rules import Case, Rule, reserved, walk
+from .rules import Case, Rule, reserved
 from .rules_storage import (
     credentials_apart,
     data_tier_left,
@@ -178,7 +178,7 @@ def clocks_shown(case: Case) -> Found:
 
 def no_secret(case: Case) -> Found:
     """P316: looks like a secret."""
-    for path, value in walk(case.p):
+    for path, value in case.scalars:
         if not isinstance(value, str):
             continue
         kind = secret_in(value)
@@ -196,7 +196,7 @@ def no_secret(case: Case) -> Found:
 
 def facts_fresh(case: Case) -> Found:
     """P317: old fact; P318: month in the future."""
-    for path, value in walk(case.p):
+    for path, value in case.scalars:
         if path[-1] != "as_of" or not isinstance(value, str):
             continue
         year, month = int(value[:4]), int(value[5:])
@@ -211,7 +211,7 @@ def facts_fresh(case: Case) -> Found:
 
 def commands_plain(case: Case) -> Found:
     """P319: substitution in a command; P320: command for a shell; P327: placeholder left."""
-    for path, value in walk(case.p):
+    for path, value in case.scalars:
         if not (len(path) > 1 and path[-2] == "command" and isinstance(value, str)):
             continue
         for word in re.findall(r"\{[A-Za-z_][A-Za-z0-9_]*\}", value):
@@ -294,7 +294,7 @@ def mirrors_plain(case: Case) -> Found:
 
 def texts_clean(case: Case) -> Found:
     """P326: control character in a text."""
-    for path, value in walk(case.p):
+    for path, value in case.scalars:
         if not isinstance(value, str):
             continue
         name = next((part for part in reversed(path) if isinstance(part, str)), "")

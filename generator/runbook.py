@@ -125,7 +125,7 @@ def _plain(text: str) -> quote.Safe:
     text = re.sub(r"([\\`*\[\]<|~])", r"\\\1", text)
     text = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", text)
     text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
-    return quote.Safe("".join(c if c.isprintable() else " " for c in text))
+    return quote.Safe(text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text))
 
 
 def cite(fact: dict) -> quote.Safe:
