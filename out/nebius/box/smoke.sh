@@ -487,13 +487,28 @@ smoke_launch() { # <attempt> <resume 0 or 1> <log>
   SMOKE_PIDS="$SMOKE_PIDS $SMOKE_PID"
 }
 
+# Until the limit, and the memory of the attempt's group looked at meanwhile: the largest sum of what its processes held,
+# in kB, into the file peak. Where ps cannot say it, the file stays away.
+smoke_watch() {
+  local until=$((SECONDS + SMOKE_TIMEOUT_S)) peak=0 now pause=0.1
+  while ((SECONDS < until)); do
+    now=$({ ps -A -o pgid= -o rss= || ps -o pgid,rss; } 2>/dev/null | awk -v g="$SMOKE_PID" '$1 == g && $2 ~ /^[0-9]+$/ {n += $2} END {printf "%d", n}') || now=0
+    if ((now > peak)); then
+      peak=$now
+      printf '%s\n' "$peak" >"$SMOKE_WORK/peak"
+    fi
+    sleep "$pause" 2>/dev/null || sleep 1
+    pause=1
+  done
+}
+
 # Wait for the attempt within the limit; the whole group ends with it. Sets SMOKE_EXIT and SMOKE_LATE.
 smoke_wait() {
   local dog rc=0
   SMOKE_LATE=0
   set -m
   (
-    sleep "$SMOKE_TIMEOUT_S"
+    smoke_watch
     : >"$SMOKE_WORK/late"
     kill -TERM -- "-$SMOKE_PID"
     sleep 10
@@ -507,6 +522,8 @@ smoke_wait() {
   kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
   SMOKE_PIDS=''
   [[ ! -e $SMOKE_WORK/late ]] || SMOKE_LATE=1
+  SMOKE_PEAK=''
+  if { IFS= read -r SMOKE_PEAK <"$SMOKE_WORK/peak"; } 2>/dev/null && [[ $SMOKE_PEAK =~ ^[0-9]+$ ]]; then SMOKE_PEAK=$((SMOKE_PEAK * 1024)); else SMOKE_PEAK=''; fi
   SMOKE_EXIT=$rc
 }
 
@@ -577,6 +594,8 @@ smoke_write() { # <result> <exit> <seconds> <artifact digest> <save_s> <bytes> <
   record_text artifact_sha256 "$4"
   record_int save_s "$5" || return
   record_int ckpt_bytes "$6" || return
+  record_int steps "${SMOKE_STEPS_SEEN-}" || return
+  record_int peak_memory_bytes "${SMOKE_PEAK-}" || return
   record_text who "$7"
   record_text why "$8"
   utc_now
@@ -605,8 +624,33 @@ smoke_trial() { # returns: 0 passed, 1 failed
   smoke_report "$log"
 }
 
+# A trial that failed is a result too: a line that stays, so that nobody pays for the same one twice without knowing (X4).
+negative_file() { # sets NEGATIVE
+  NEGATIVE=${SMOKE_RECORD%/*}/NEGATIVE_RESULTS.tsv
+}
+negative_add() {
+  local REPLY NEGATIVE
+  negative_file
+  utc_now
+  [[ -s $NEGATIVE ]] || printf '# time\twhere\tcommit\texit\tseconds\twhy\tcommand\n' >"$NEGATIVE" || return 0
+  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$SMOKE_WHERE" "$SMOKE_COMMIT" "$SMOKE_EXIT" "$SMOKE_SECONDS" \
+    "${SMOKE_WHY//[[:cntrl:]]/ }" "${SMOKE_COMMAND//[[:cntrl:]]/ }" >>"$NEGATIVE" || :
+}
+negative_known() { # says so where this very trial has failed before
+  local NEGATIVE line when='' where commit status seconds why command
+  negative_file
+  [[ -s $NEGATIVE && $SMOKE_COMMIT != none ]] || return 0
+  while IFS=$'\t' read -r line where commit status seconds why command; do
+    if [[ $commit == "$SMOKE_COMMIT" && $command == "${SMOKE_COMMAND//[[:cntrl:]]/ }" ]]; then when="$line: $why (exit $status, $seconds s, on the $where)"; fi
+  done <"$NEGATIVE"
+  [[ -z $when ]] || log "warning: this command failed at this commit before, $when; see $NEGATIVE"
+}
+
 smoke_report() { # <log>
   tail -n 20 -- "$1" >&2
+  SMOKE_STEPS_SEEN=$(smoke_steps "$1" | sort -u | wc -l) SMOKE_STEPS_SEEN=$((SMOKE_STEPS_SEEN))
+  ((SMOKE_STEPS_SEEN > 0)) || SMOKE_STEPS_SEEN=''
+  [[ $SMOKE_RESULT == passed ]] || negative_add
   smoke_write "$SMOKE_RESULT" "$SMOKE_EXIT" "$SMOKE_SECONDS" "$SMOKE_SHA" "$SMOKE_SAVE_S" "$SMOKE_BYTES" '' "$SMOKE_WHY" ||
     refuse "$EX_COPY" "$SMOKE_RECORD" "it cannot be written" "look at its disk: room, rights"
   if [[ $SMOKE_RESULT != passed ]]; then
@@ -615,6 +659,11 @@ smoke_report() { # <log>
   fi
   [[ -z $SMOKE_WHY ]] || log "warning: this smoke speaks of no commit: $SMOKE_WHY; a formal run will ask for another one"
   claim passed "smoke on the $SMOKE_WHERE, $SMOKE_SECONDS s, checkpoint of $SMOKE_BYTES bytes" "$SMOKE_RECORD"
+}
+
+# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line.
+smoke_steps() { # <log>    prints
+  sed -nE 's/.*(^|[^[:alnum:]_])([Ee]poch|[Ss]tep|[Ii]ter(ation)?)[] :=#[]*([0-9]+).*/\4/p' "$1"
 }
 
 # The command line of both scripts. Sets SMOKE_RESUME and SMOKE_WAIVER.
@@ -642,17 +691,13 @@ smoke_go() { # <folders of our own output...>
     return
   fi
   [[ $SMOKE_COMMAND == *[![:space:]]* ]] || refuse "$EX_CONFIG" "smoke" "the job's smoke command is empty" "write one in the job and compile again"
+  negative_known
   smoke_scratch
   if ((SMOKE_RESUME)); then smoke_drill; else smoke_trial; fi
 }
 
 # lib/drill.bash: the resume drill: start, SIGKILL behind the first checkpoint, the identical command again (bash 3.2 too).
 # needs: exit log smoke
-
-# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line.
-drill_steps() { # <log>    prints
-  sed -nE 's/.*(^|[^[:alnum:]_])([Ee]poch|[Ss]tep|[Ii]ter(ation)?)[] :=#[]*([0-9]+).*/\4/p' "$1"
-}
 
 # Until the first checkpoint is there and whole, while the attempt lives.
 drill_await() { # returns: 0 it is there and the attempt still runs, 1 not
@@ -661,7 +706,7 @@ drill_await() { # returns: 0 it is there and the attempt still runs, 1 not
     kill -0 "$SMOKE_PID" 2>/dev/null || return 1
     if [[ -e $artifact ]] && [[ -s $artifact || -d $artifact ]]; then
       kill -STOP -- "-$SMOKE_PID" 2>/dev/null || return 1
-      [[ -n $(drill_steps "$1") ]] && return 0
+      [[ -n $(smoke_steps "$1") ]] && return 0
       kill -CONT -- "-$SMOKE_PID" 2>/dev/null || return 1
     fi
     sleep 0.05 2>/dev/null || sleep 1
@@ -681,8 +726,8 @@ smoke_drill() { # returns: 0 the second attempt went on, 1 it did not, or it cou
     refuse "$EX_GATE" "the resume drill" "the command ended, or was not seen to write $SMOKE_ARTIFACT and a line like 'epoch 1' before it, so it could not be killed in its midst" \
       "give the smoke command a few more steps, and let it print them"
   fi
-  first=$(drill_steps "$SMOKE_WORK/log1" | head -n 1)
-  killed=$(drill_steps "$SMOKE_WORK/log1" | tail -n 1)
+  first=$(smoke_steps "$SMOKE_WORK/log1" | head -n 1)
+  killed=$(smoke_steps "$SMOKE_WORK/log1" | tail -n 1)
   kill -KILL -- "-$SMOKE_PID"
   { wait "$SMOKE_PID" || :; } 2>/dev/null
   log "killed at step $killed, behind its first checkpoint; the identical command again"
@@ -690,7 +735,7 @@ smoke_drill() { # returns: 0 the second attempt went on, 1 it did not, or it cou
   smoke_wait
   SMOKE_SECONDS=$((SECONDS - begin)) SMOKE_SAVE_S=''
   smoke_judge "$SMOKE_WORK/log2"
-  second=$(drill_steps "$SMOKE_WORK/log2" | head -n 1)
+  second=$(smoke_steps "$SMOKE_WORK/log2" | head -n 1)
   if [[ $SMOKE_RESULT == passed && -z $second ]]; then
     SMOKE_RESULT=failed SMOKE_WHY="the second attempt printed no step, so nobody knows where it began"
   elif [[ $SMOKE_RESULT == passed ]] && ((10#$second <= 10#$first)); then

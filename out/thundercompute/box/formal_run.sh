@@ -45,6 +45,10 @@ readonly DURABLE_CAP_BYTES=''
 readonly DURABLE_CAP_INODES=''
 # seconds between our signal and the kill: save_s + 10
 readonly GRACE_S=12
+# seconds that one checkpoint takes
+readonly SAVE_S=2
+# the short trial
+readonly SMOKE_COMMAND="\"\$PY\" train.py --epochs 1 --batches 2 --batch-size 8 --no-log --out \"\$CELL_DIR\""
 # GPUs for one cell
 readonly NEED_GPUS=0
 # disk for one cell
@@ -55,6 +59,11 @@ readonly NEED_FILES=20
 readonly NEED_RAM_BYTES=1000000000
 # expected minutes for one cell
 readonly NEED_MINUTES=1
+# what a finished cell has, relative to CELL_DIR
+readonly -a REQUIRED=(
+  best.pth
+  best_metrics.json
+)
 # data that must be there, relative to the code
 readonly -a DATA_PATHS=()
 # and how many files each must hold
@@ -971,7 +980,7 @@ detach_screen() { # <socket folder> <words...>
   env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
 }
 
-# Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat.
+# Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.
 detach_start() { # <primitive> <socket> <session name> <log> <words...>
   local primitive=$1 socket=$2 name=$3 log=$4 line='' word end="'\\''"
   shift 4
@@ -993,6 +1002,8 @@ detach_start() { # <primitive> <socket> <session name> <log> <words...>
         trap '' HUP
         exec setsid "$@"
       ) </dev/null >>"$log" 2>&1 &
+      # Neither the subshell nor setsid forks again: this number is the session's own.
+      DETACH_PID=$!
       ;;
     *) return "$EX_MISSING" ;;
   esac
@@ -1367,6 +1378,21 @@ lost_after_all() {
   fi
 }
 
+# A detached part of this run that is at work, whatever the records say: it stands in D and runs our own words.
+live_detached() { # returns: 0 with its number in REPLY, 1 there is none
+  local dir word
+  local -a words
+  for dir in /proc/[0-9]*; do
+    [[ $dir/cwd -ef $D ]] || continue
+    words=()
+    { while IFS= read -r -d '' word; do words+=("$word"); done <"$dir/cmdline"; } 2>/dev/null || continue
+    [[ ${words[1]-} == */"$PROG" && (${words[2]-} == _run || ${words[2]-} == _enter) ]] || continue
+    REPLY=${dir#/proc/}
+    return 0
+  done
+  return 1
+}
+
 # Take the next start number, which only one start can have; refuses while an earlier start is still at work.
 take_start() {
   local REPLY dir=$D/starts n=0 file host boot pid ticks mine
@@ -1395,10 +1421,10 @@ take_start() {
 # What stands there from an earlier start, aside under its own id: nobody can take it for this start's.
 move_old_aside() {
   local file to id
-  for file in "$B/FORMAL_SUCCESS" "$D/FORMAL_FAILURE.json"; do
+  for file in "$B/FORMAL_SUCCESS" "$D/FORMAL_FAILURE.json" "$D/READY_TO_STOP"; do
     [[ -e $file ]] || continue
     id=''
-    if read_record "$file" formal_success/1 || read_record "$file" formal_failure/1; then id=${R_start_id-}; fi
+    if read_record "$file" formal_success/1 || read_record "$file" formal_failure/1 || read_record "$file" ready_to_stop/1; then id=${R_start_id-}; fi
     to=$file.${id:-unreadable-before-$F_START}
     if ! mv -f -- "$file" "$to" || [[ -e $file ]]; then
       refuse "$EX_COPY" "mv $file $to" "the old record cannot be moved aside" "look at the tier: rights, room"
@@ -1458,12 +1484,26 @@ write_failure() { # <stage> <command> <exit> <remedy>
   replace_file "$D/FORMAL_FAILURE.json" "$RECORD"
 }
 
+# The last word of a start: its proof, or the evidence of its failure, is written, and nothing of it is at work (X11).
+# It says nothing about results being at home: a teardown has its own gate.
+write_ready() { # <success or failed>
+  local REPLY
+  record_open ready_to_stop/1
+  record_text run_id "$RUN_ID"
+  record_text start_id "$F_START"
+  record_text outcome "$1"
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "$D/READY_TO_STOP" "$RECORD"
+}
+
 # Logs and states of a failed run in one file of bounded size, with its digest: what is needed to say why.
-pack_failure() { # writes: D/formal.failed.tar.gz and .sha256
-  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size
+pack_failure() { # writes: D/formal.failed.tar.gz and .sha256    returns: 0 packed, 1 not
+  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size rc=0
   mkdir -p -- "$stage/logs" "$stage/state" || return
-  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json; do
-    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/$file" || :
+  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json NEGATIVE_RESULTS.tsv "plans/$F_START.tsv"; do
+    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/${file##*/}" || :
   done
   for file in "$D/formal.log" "$D"/state/*.json "$D"/logs/*/attempt-*.log; do
     [[ -f $file ]] || continue
@@ -1475,11 +1515,66 @@ pack_failure() { # writes: D/formal.failed.tar.gz and .sha256
   done
   if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
     hash_file "$D/formal.failed.tar.gz"; then
-    replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)"
+    replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)" || rc=1
   else
     log "the evidence could not be packed; it lies in $D as it is"
+    rc=1
   fi
   rm -rf -- "${stage:?}" "$D/.formal.failed.$$.tmp"
+  return "$rc"
+}
+
+# lib/syntax.bash: does what is going to run parse at all? Asked before anything is paid for (F3).
+# needs: exit log git
+
+# Does a command of the queue name this file of the work tree, by its path or as a Python module?
+named_in_queue() { # <path in the work tree>    reads: QUEUE_COMMANDS
+  local all="${SMOKE_COMMAND-} ${QUEUE_COMMANDS[*]-}" module=${1%.py}
+  [[ $all =~ (^|[^A-Za-z0-9_.-])"$1"([^A-Za-z0-9_.-]|$) ]] && return 0
+  [[ $1 == *.py && $all =~ -m\ +"${module//\//.}"([^A-Za-z0-9_.-]|$) ]]
+}
+
+# Python files of the work tree that PY cannot compile: "path<TAB>why", NUL behind each. Compiles in memory, leaves no file.
+python_faults() { # prints
+  [[ $("$PY" --version 2>&1 </dev/null) == 'Python 3'* ]] || return 0
+  git_here ls-files -z -- '*.py' | (cd -- "$GIT_TOP" && "$PY" -I -W ignore -c '
+import os, sys
+for name in sys.stdin.buffer.read().split(b"\0"):
+    try:
+        if name and os.path.isfile(name):
+            compile(open(name, "rb").read(), name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError) as why:
+        sys.stdout.buffer.write(name + b"\t" + str(why).encode("utf-8", "replace") + b"\0")
+    except OSError:
+        pass
+') 2>/dev/null
+}
+
+# Shell files of the work tree that do not parse, in the same form. Files of another shell are none of bash's business.
+shell_faults() { # prints
+  local file first said
+  while IFS= read -r -d '' file; do
+    [[ -f $GIT_TOP/$file ]] || continue
+    { IFS= read -r first <"$GIT_TOP/$file" || :; } 2>/dev/null
+    [[ $first != '#!'* || $first =~ [/\ ](ba)?sh([[:space:]]|$) ]] || continue
+    said=$("$BASH" -n -- "$GIT_TOP/$file" 2>&1) || printf '%s\t%s\0' "$file" "${said%%$'\n'*}"
+  done < <(git_here ls-files -z -- '*.sh')
+}
+
+# Our own scripts must parse, and each file of the code that a command of the queue names. Another one that does not is
+# only named: a repository may hold templates and examples that are no programs. Sets SYNTAX_SAID.
+gate_syntax() { # reads: SELF_DIR GIT_TOP PY QUEUE_COMMANDS
+  local file why said others=0
+  for file in "$SELF_DIR"/*.sh; do
+    said=$("$BASH" -n -- "$file" 2>&1) || refuse "$EX_GATE" "bash -n $file" "${said%%$'\n'*}" "copy the whole folder box/ again"
+  done
+  while IFS=$'\t' read -r -d '' file why; do
+    why=${why//[[:cntrl:]]/ }
+    ! named_in_queue "$file" || refuse "$EX_GATE" "the syntax of $GIT_TOP/$file" "$why" "mend it, commit and push it, and run the smoke again"
+    others=$((others + 1))
+    ((others > 5)) || log "warning: $GIT_TOP/${file//[[:cntrl:]]/?} does not parse: $why"
+  done < <(shell_faults && python_faults)
+  SYNTAX_SAID="box/ and the files that the queue names parse; others that do not: $others"
 }
 
 # lib/data.bash: declared data counted, and whether two paths share a disk.
@@ -1508,12 +1603,15 @@ same_disk() { # <path> <path>
 }
 
 # lib/gates.bash: what must hold before evidence is started; the first gate that does not hold ends it.
-# needs: exit log path record hash room run queue git data
+# needs: exit log path record hash room run queue git data syntax probe
 
-# Setup, code, smoke, data, room: in this order, for a later gate means nothing on a broken base.
+# Setup, machine, code, syntax, smoke, data, room: in this order, for a later gate means nothing on a broken base.
 all_gates() { # <start: true or false>
   gate_setup
+  gate_machine
   gate_code "$1"
+  read_queue "${QUEUE_FILE:-$SELF_DIR/queue.tsv}"
+  gate_syntax
   gate_smoke
   gate_data
   gate_queue
@@ -1529,6 +1627,16 @@ gate_setup() {
   command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
   box_digest "$SELF_DIR" || refuse "$EX_MISSING" "$SELF_DIR" "its files cannot be read" "copy the whole folder box/ again"
   BOX_DIGEST=$REPLY
+}
+
+# What one cell needs must be here at all. What cannot be told is only said, in the plan.
+gate_machine() {
+  probe_gpus
+  [[ $GPU_STATE == unknown || $GPU_WHY == 'no nvidia-smi'* || $GPU_COUNT -ge $NEED_GPUS ]] ||
+    refuse "$EX_GATE" "nvidia-smi" "$GPU_COUNT GPUs are here, one cell needs $NEED_GPUS${GPU_WHY:+ ($GPU_WHY)}" "take a machine with enough of them, or correct needs.gpus in the job"
+  probe_ram
+  [[ -z ${RAM_LIMIT:-$RAM_TOTAL} || ${RAM_LIMIT:-$RAM_TOTAL} -ge $NEED_RAM_BYTES ]] ||
+    refuse "$EX_GATE" "memory" "at most ${RAM_LIMIT:-$RAM_TOTAL} bytes can be had here, one cell needs $NEED_RAM_BYTES" "take a larger machine, or correct needs.ram_gb in the job"
 }
 
 gate_code() { # <start: true or false>
@@ -1550,6 +1658,7 @@ gate_code() { # <start: true or false>
 # The smoke of this box, of this commit and these scripts: passed with proof, or waived by somebody for a reason.
 gate_smoke() {
   local rc=0 file=$D/smoke.json again="bash $SELF_DIR/smoke.sh"
+  M_SECONDS='' M_STEPS='' M_CKPT='' M_SAVE='' M_PEAK=''
   read_record "$file" smoke/1 || rc=$?
   ((rc != 1)) || refuse "$EX_GATE" "smoke" "there is no $file" "$again; or a waiver in writing: smoke.sh --waive WHO=WHY"
   ((rc == 0)) || refuse "$EX_GATE" "smoke" "$file is not a whole record" "$again"
@@ -1560,7 +1669,8 @@ gate_smoke() {
     passed)
       [[ ${R_exit-} == 0 && ${R_artifact_sha256-} =~ ^[0-9a-f]{64}$ ]] ||
         refuse "$EX_GATE" "smoke" "$file says passed without an artifact" "$again"
-      SMOKE_SAID="passed, ${R_seconds_s:-?} s, checkpoint ${R_ckpt_bytes:-?} bytes, saved in ${R_save_s:-?} s"
+      SMOKE_SAID="passed at ${R_ended-}"
+      M_SECONDS=${R_seconds_s-} M_STEPS=${R_steps-} M_CKPT=${R_ckpt_bytes-} M_SAVE=${R_save_s-} M_PEAK=${R_peak_memory_bytes-}
       ;;
     waived)
       [[ -n ${R_who-} && -n ${R_why-} ]] || refuse "$EX_GATE" "smoke" "$file is a waiver without who and why" "smoke.sh --waive WHO=WHY"
@@ -1587,9 +1697,7 @@ gate_data() {
 
 # The cells of this start, and how many of them are still to be done.
 gate_queue() {
-  local file name i of=1 mine=0
-  file=${QUEUE_FILE:-$SELF_DIR/queue.tsv}
-  read_queue "$file"
+  local name i of=1 mine=0
   [[ -z $SHARD ]] || { of=${SHARD#*/} mine=$((${SHARD%/*} - 1)); }
   CELL_NAMES=() CELLS_DONE=0
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
@@ -1598,14 +1706,16 @@ gate_queue() {
     CELL_NAMES+=("$name")
     [[ ! -e $B/records/$name.json ]] || CELLS_DONE=$((CELLS_DONE + 1))
   done
-  ((${#CELL_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $SHARD" "it owns no cell of $file" "give fewer shards"
+  ((${#CELL_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $SHARD" "it owns no cell of the queue" "give fewer shards"
   CELLS_LEFT=$((${#CELL_NAMES[@]} - CELLS_DONE))
 }
 
-# Room for the cells that are left, with a tenth more, on each tier; once for both where they share a disk.
+# Room for the cells that are left, with a tenth more, on each tier; once for both where they share a disk. A checkpoint
+# that the smoke found larger than what the job says for a whole cell counts instead.
 gate_room() {
-  local REPLY bytes files both=1
-  bytes=$((NEED_DISK_BYTES * CELLS_LEFT * 11 / 10)) files=$((NEED_FILES * CELLS_LEFT))
+  local REPLY bytes=$NEED_DISK_BYTES files both=1
+  [[ -z $M_CKPT || $M_CKPT -le $bytes ]] || bytes=$M_CKPT
+  bytes=$((bytes * CELLS_LEFT * 11 / 10)) files=$((NEED_FILES * CELLS_LEFT))
   ROOM_SAID=()
   if [[ $B != "$D" ]]; then
     if same_disk "$D" "$B"; then both=2; else gate_tier "$B" "$bytes" "$files" "$DURABLE_CAP_BYTES" "$DURABLE_CAP_INODES"; fi
@@ -1629,10 +1739,10 @@ gate_tier() { # <path> <bytes> <files> <cap bytes> <cap inodes>
 }
 
 # lib/plan.bash: the plan that a formal run prints before it starts, from what the gates have read.
-# needs: log probe
+# needs: exit log file hash probe
 
 print_plan() { # reads what gates.bash has set
-  local REPLY slots=${SLOTS:-1} line name n=0 ids rounds
+  local REPLY slots=${SLOTS:-1} line name n=0 ids rounds minutes
   if [[ -n ${GPUS-} ]]; then
     IFS=, read -ra ids <<<"$GPUS"
     slots=${#ids[@]}
@@ -1640,7 +1750,9 @@ print_plan() { # reads what gates.bash has set
   printf 'plan for run %s (%s x %s)\n' "$RUN" "$PROFILE" "$JOB"
   printf '  code      %s at %s, branch %s\n' "$GIT_TOP" "$GIT_HEAD" "${GIT_BRANCH:-none}"
   git_here log -1 --format='  commit    %h %ci %s' 2>/dev/null || :
+  printf '  syntax    %s\n' "$SYNTAX_SAID"
   printf '  smoke     %s\n' "$SMOKE_SAID"
+  plan_measured
   printf '  cells     %s, of which done %s, to do %s\n' "${#CELL_NAMES[@]}" "$CELLS_DONE" "$CELLS_LEFT"
   for name in "${CELL_NAMES[@]}"; do
     ((n++ < 10)) || break
@@ -1654,15 +1766,73 @@ print_plan() { # reads what gates.bash has set
   ((${#DATA_PATHS[@]} > 0)) || printf '  data      the job declares none\n'
   plan_resources "$slots"
   rounds=$(((CELLS_LEFT + slots - 1) / slots))
-  printf '  time      about %s minutes for what is left, %s at a time\n' $((rounds * NEED_MINUTES)) "$slots"
+  minutes=$((rounds * NEED_MINUTES))
+  printf '  time      about %s minutes for what is left, %s at a time%s\n' "$minutes" "$slots" "$(plan_cost "$minutes")"
   [[ ${F_POWER-} != true ]] || printf '  power     off after success: %s\n' "${POWER_OFF_COMMAND[*]}"
+}
+
+plan_cost() { # <minutes>    prints
+  [[ ${PRICE_PER_HOUR-} =~ ^[0-9]+([.][0-9]+)?$ ]] || return 0
+  awk -v m="$1" -v p="$PRICE_PER_HOUR" 'BEGIN {printf ", about %.2f at %s per hour", m / 60 * p, p}'
+}
+
+# What the smoke measured beside what the job says; where it measured more, the job's figure is too small.
+plan_measured() {
+  local REPLY said
+  [[ -n $M_SECONDS$M_CKPT ]] || { printf '  measured  nothing: the figures below are the job'"'"'s own words\n' && return 0; }
+  said="the trial ${M_SECONDS:-?} s${M_STEPS:+ for $M_STEPS step(s)}"
+  human "$M_CKPT"
+  said+="; a checkpoint $REPLY"
+  human "$NEED_DISK_BYTES"
+  said+=" (the job: $REPLY for a whole cell), saved in ${M_SAVE:-?} s (the job: $SAVE_S)"
+  human "$M_PEAK"
+  said+="; memory $REPLY"
+  human "$NEED_RAM_BYTES"
+  printf '  measured  %s (the job: %s)\n' "$said" "$REPLY"
+  [[ -z $M_CKPT || $M_CKPT -le $NEED_DISK_BYTES ]] || log "warning: one checkpoint had $M_CKPT bytes, needs.disk_gb says $NEED_DISK_BYTES for a whole cell; the larger one counts"
+  [[ -z $M_SAVE || $M_SAVE -le $SAVE_S ]] || log "warning: saving took $M_SAVE s, save_s says $SAVE_S: a stopped cell may be killed while it saves"
+  [[ -z $M_PEAK || $M_PEAK -le $NEED_RAM_BYTES ]] || log "warning: the smoke held $M_PEAK bytes of memory, needs.ram_gb says $NEED_RAM_BYTES"
+}
+
+# What this start will produce, written down before it runs: a line a cell, with its output and what must lie there. The
+# proof at the end is held to it (F5 F6).
+write_plan() { # reads what gates.bash has set, F_START    writes: D/plans/<start id>.tsv
+  local REPLY file=$D/plans/$F_START.tsv text name state n=0
+  text="# run $RUN_ID start $F_START commit $RUN_COMMIT cells ${#CELL_NAMES[@]} done $CELLS_DONE to do $CELLS_LEFT"$'\n'
+  for name in "${CELL_NAMES[@]}"; do
+    state='to do'
+    [[ ! -e $B/records/$name.json ]] || state='done'
+    text+="$name"$'\t'"$state"$'\t'"$B/final_ckpts/$name"$'\t'"${REQUIRED[*]-}"$'\n'
+  done
+  if ! mkdir -p -- "$D/plans" || ! replace_file "$file" "$text"; then
+    refuse "$EX_NOROOM" "$file" "the plan cannot be written" "look at the data tier: room, rights"
+  fi
+  while IFS= read -r name; do
+    [[ $name == '#'* ]] || n=$((n + 1))
+  done <"$file"
+  ((n == ${#CELL_NAMES[@]})) || refuse "$EX_COPY" "$file" "it holds $n cells, the queue ${#CELL_NAMES[@]}" "look at the data tier"
+  hash_file "$file" || refuse "$EX_COPY" "$file" "it cannot be read back" "look at the data tier"
+  event plan - - "$n cells, $CELLS_DONE done, $CELLS_LEFT to do, sha256 $REPLY"
+  log "plan of $n cells: $file ($REPLY)"
+}
+
+# Is each cell of the plan in the roster that the manifest was held to?    reads: QUEUE_NAMES
+plan_in_roster() { # <plan>    returns: 0, or 65 with the reason in REPLY
+  local name rest n=0
+  local -A have=()
+  for name in "${QUEUE_NAMES[@]}"; do have[$name]=1; done
+  [[ -s $1 ]] || { REPLY="the plan $1 is gone" && return "$EX_INTEGRITY"; }
+  while IFS=$'\t' read -r name rest; do
+    [[ $name != '#'* ]] || continue
+    [[ -n ${have[$name]-} ]] || { REPLY="cell $name of the plan $1 is not in the roster" && return "$EX_INTEGRITY"; }
+    n=$((n + 1))
+  done <"$1"
+  ((n > 0)) || { REPLY="the plan $1 names no cell" && return "$EX_INTEGRITY"; }
 }
 
 plan_resources() { # <slots>
   local REPLY total limit free
   probe_cpus
-  probe_ram
-  probe_gpus
   recommend "$1" "$NEED_RAM_BYTES"
   printf '  cpu       %s usable: nproc %s, affinity %s, cgroup quota %s\n' "$CPUS" "${CPU_NPROC:-not known}" \
     "${CPU_AFFINITY:-not known}" "${CPU_QUOTA:+$((CPU_QUOTA / 100)).$(printf '%02d' $((CPU_QUOTA % 100)))}${CPU_QUOTA:-none}"
@@ -1720,7 +1890,7 @@ tree_alive() {
 }
 
 # lib/detached.bash: the part of a formal run that goes on without the shell that started it.
-# needs: exit log file record proc run queue git detach formal
+# needs: exit log file record proc run queue git detach formal plan
 
 # First half: the session's environment goes, the person's comes, and the log is ours from the first line.
 do_enter() { # <private folder> <start id> [run_queue's flags]
@@ -1764,7 +1934,7 @@ do_run() { # <private folder> <start id> [run_queue's flags]
   trap 'on_signal INT' INT
   trap 'on_signal USR1' USR1
   write_formal running '' || return
-  event running - - "formal start $F_START"
+  event running - - "formal start $F_START commit $RUN_COMMIT"
   utc_now
   log "START $REPLY run $RUN_ID start $F_START commit $RUN_COMMIT in $F_SESSION"
   formal_body "$@"
@@ -1782,6 +1952,7 @@ formal_body() {
   STAGE=proof STEP="PULL_MANIFEST.json"
   cells=$(
     read_queue "$D/queue.tsv"
+    plan_in_roster "$D/plans/$F_START.tsv" || { log "$REPLY" && exit "$EX_INTEGRITY"; }
     printf '%s' "${#QUEUE_NAMES[@]}"
   ) || return
   check_manifest "$cells" || { log "$REPLY" && return "$EX_INTEGRITY"; }
@@ -1791,6 +1962,7 @@ formal_body() {
   printf 'FORMAL_SUCCESS %s run %s start %s cells %s/%s manifest %s\n' "$REPLY" "$RUN_ID" "$F_START" "$M_DONE" "$M_EXPECTED" "$M_DIGEST"
   write_formal success '' || return
   event success - - "$M_DONE of $M_EXPECTED cells"
+  write_ready success || log "READY_TO_STOP cannot be written"
   [[ $F_POWER != true ]] || power_off
 }
 
@@ -1856,7 +2028,7 @@ at_exit() { # <status>
   write_failure "$STAGE" "$STEP" "$rc" "$remedy"
   write_formal failed "$why"
   event failed - - "$why"
-  pack_failure
+  ! pack_failure || write_ready failed || :
   exit "$rc"
 }
 
@@ -1972,6 +2144,7 @@ do_plan() {
   run_places
   all_gates false
   print_plan
+  dry_run_queue
   printf 'plan: every gate is open; nothing was started\n'
 }
 
@@ -1996,7 +2169,7 @@ do_start() {
 
 # Nothing of this run may be at work: not as recorded, not as a session that has no heartbeat yet.
 refuse_live() {
-  local session=$F_SESSION power=$F_POWER # judging takes the earlier start's values
+  local session=$F_SESSION power=$F_POWER n=0 REPLY # judging takes the earlier start's values
   judge_formal
   case $FORMAL_STATE in
     running | aggregating) refuse "$EX_BUSY" "start" "the formal run is $FORMAL_STATE (process $F_PID)" "$PROG status, or $PROG stop" ;;
@@ -2009,6 +2182,11 @@ refuse_live() {
   if [[ -n $F_SOCKET && $FORMAL_STATE != success ]] && detach_alive "$F_SESSION" "$F_SOCKET" "$F_NAME"; then
     refuse "$EX_BUSY" "start" "session $F_NAME ($F_SESSION) of the earlier start is still there" "look with: $PROG status; end it with: $PROG stop"
   fi
+  # A record may be unreadable, or say that all is over while its writer still packs the evidence.
+  while live_detached; do
+    ((n++ < 50)) || refuse "$EX_BUSY" "start" "a detached part of this run is still at work (process $REPLY), and its record says $FORMAL_STATE" "wait for it, or look at it: ps -fp $REPLY"
+    sleep 0.2 2>/dev/null || sleep 1
+  done
   # What a killed start left behind goes, so that its detached part, should it come late, finds no environment.
   if [[ $F_START =~ ^[0-9a-f]{8}$ && -O /tmp/gr-$EUID-$F_START ]]; then rm -rf -- "/tmp/gr-$EUID-$F_START"; fi
   F_SESSION=$session F_POWER=$power
@@ -2052,6 +2230,7 @@ launch() {
   F_SOCKET=''
   [[ $F_SESSION == nohup ]] || F_SOCKET=$DETACH_DIR/s
   move_old_aside
+  write_plan
   write_formal starting '' || refuse "$EX_COPY" "$D/formal.json" "it cannot be written" "look at the data tier: room, rights"
   detach_save_env "$DETACH_DIR/env" || fail_launch "the environment file cannot be written" "look at /tmp: room, rights"
   printf '%s\n' "$D" "$F_SESSION" "$F_SOCKET" "$F_NAME" >"$DETACH_DIR/where"
@@ -2059,8 +2238,9 @@ launch() {
     "$BASH" "$SELF_DIR/$PROG" _enter "$DETACH_DIR" "$F_START" ${QUEUE_FLAGS[@]+"${QUEUE_FLAGS[@]}"} ||
     fail_launch "$F_SESSION refused the session" "look at the end of $D/formal.log"
   await_heartbeat
-  printf 'started: run %s, start %s, %s session %s, process %s\nlog: %s\nlook: bash %s status\n' \
-    "$RUN_ID" "$F_START" "$F_SESSION" "$F_NAME" "$F_PID" "$D/formal.log" "$SELF_DIR/$PROG"
+  log "formal start $F_START asked for: job $JOB, ${#CELL_NAMES[@]} cells, commit $RUN_COMMIT, output in $D, results in $B"
+  printf 'started: run %s, start %s, job %s at commit %s, %s cells\noutput: %s, results: %s\n%s session %s, process %s\nlog: %s\nlook: bash %s status\n' \
+    "$RUN_ID" "$F_START" "$JOB" "$RUN_COMMIT" "${#CELL_NAMES[@]}" "$D" "$B" "$F_SESSION" "$F_NAME" "$F_PID" "$D/formal.log" "$SELF_DIR/$PROG"
 }
 
 # The detached part writes its own process into formal.json first thing. Silence, or a session that is gone, is a failure.
@@ -2077,11 +2257,15 @@ await_heartbeat() {
       F_PID=$R_pid
       return 0
     fi
-    detach_alive "$F_SESSION" "$F_SOCKET" "$F_NAME" || [[ $? -eq 2 ]] || gone=$((gone + 1))
-    ((gone < 20)) || break
+    if [[ $F_SESSION == nohup ]]; then
+      kill -0 "$DETACH_PID" 2>/dev/null || gone=$((gone + 1))
+    else
+      detach_alive "$F_SESSION" "$F_SOCKET" "$F_NAME" || [[ $? -eq 2 ]] || gone=$((gone + 1))
+    fi
+    ((gone < 20)) || fail_launch "no heartbeat: the session is gone, and nothing had run in it" "look at the end of $D/formal.log, shown above"
     sleep 0.1 2>/dev/null || sleep 1
   done
-  fail_launch "no heartbeat: the session started and nothing ran in it" "look at the end of $D/formal.log, shown above"
+  fail_launch "no heartbeat in $HEARTBEAT_S s: the session started and nothing ran in it" "look at the end of $D/formal.log, shown above"
 }
 
 fail_launch() { # <why> <what to do>
@@ -2160,6 +2344,8 @@ do_stop() {
     return "$EX_FAIL"
   fi
   read_record "$D/formal.json" formal/1 "$RUN_ID" || :
+  # What we ended was the start alone, and its detached part has just begun.
+  [[ ${R_start_id-} != "$F_START" || ${R_pid-} == "$F_PID" ]] || { do_stop && return; }
   [[ ${R_state-} != success ]] || { printf 'it ended with success before the signal came\n' && return 0; }
   write_formal stopped "by $PROG stop" || refuse "$EX_COPY" "$D/formal.json" "it cannot be written" "the processes are gone; look at the data tier"
   event stopped - - "$F_START"

@@ -540,7 +540,7 @@ detach_screen() { # <socket folder> <words...>
   env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
 }
 
-# Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat.
+# Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.
 detach_start() { # <primitive> <socket> <session name> <log> <words...>
   local primitive=$1 socket=$2 name=$3 log=$4 line='' word end="'\\''"
   shift 4
@@ -562,6 +562,8 @@ detach_start() { # <primitive> <socket> <session name> <log> <words...>
         trap '' HUP
         exec setsid "$@"
       ) </dev/null >>"$log" 2>&1 &
+      # Neither the subshell nor setsid forks again: this number is the session's own.
+      DETACH_PID=$!
       ;;
     *) return "$EX_MISSING" ;;
   esac
