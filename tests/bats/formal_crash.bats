@@ -10,7 +10,7 @@ teardown() {
 
 # One detached part, in this shell: what start leaves for it, then its second half. $1 = command to be killed at, or none.
 detached_part() { # [crash at]
-  rm -rf "$B/FORMAL_SUCCESS" "$B/PULL_MANIFEST.json" "$D/formal.json" "$D/queue.tsv" "$D/FORMAL_FAILURE.json" "/tmp/gr-$EUID-crash$$"
+  rm -rf "$B/FORMAL_SUCCESS" "$B/PULL_MANIFEST.json" "$D/READY_TO_STOP" "$D"/formal.failed.* "$D/formal.json" "$D/queue.tsv" "$D/FORMAL_FAILURE.json" "/tmp/gr-$EUID-crash$$"
   mkdir -m 700 "/tmp/gr-$EUID-crash$$"
   cp "$BATS_TEST_TMPDIR/starting" "$D/formal.json"
   cp "$BATS_TEST_TMPDIR/plan" "$D/plans/crash$$.tsv"
@@ -32,44 +32,91 @@ proof_is_true() {
     [[ $(member "$B/FORMAL_SUCCESS" manifest_sha256) == "$(sha256sum <"$B/PULL_MANIFEST.json" | cut -c 1-64)" ]]
 }
 
+# The points of this run: all with SWEEP=all, else some (SWEEP_POINTS), others each time; GR_SEED repeats.
+points() { # <total> <how many>    sets POINTS
+  local step=$(($1 / $2)) n
+  ((step > 0)) || step=1
+  RANDOM=${GR_SEED:=$((RANDOM + 1))}
+  n=$((1 + RANDOM % step)) POINTS=()
+  if [[ ${SWEEP-} == all ]]; then n=1 step=1; fi
+  for (( ; n <= $1 + 1; n += step)); do POINTS+=("$n"); done
+}
+# How many commands a whole run has, into TOTAL.
+count_points() { # <command of the test>…
+  export CRASH_COUNT=$BATS_TEST_TMPDIR/count
+  "$@"
+  unset CRASH_COUNT
+  TOTAL=$(<"$BATS_TEST_TMPDIR/count")
+}
+
 # Issue 5: SIGKILL between any two commands leaves FORMAL_SUCCESS only where all is well, and status never says more.
 @test "formal_run: killed anywhere, its proof is there only in the all-good case" {
-  local n total step
+  local n
   prepared
-  detached_part
+  count_points detached_part
   in_state success || { cat "$BATS_TEST_TMPDIR/log" "$D/formal.log" && false; }
-  # How many commands there are: the first kill that comes too late.
-  for ((total = 250; total < 8000; total *= 2)); do
-    detached_part "$total"
-    ! in_state success || break
-  done
-  step=$((total / 24))
-  [[ ${SWEEP-} != all ]] || step=1
-  for ((n = 1; n < total; n += step)); do
+  ((TOTAL > 500))
+  points "$TOTAL" "${SWEEP_POINTS:-24}"
+  for n in "${POINTS[@]}"; do
     detached_part "$n"
-    proof_is_true || fail "killed at $n: a proof that is not true"
+    proof_is_true || fail "GR_SEED=$GR_SEED, killed at $n: a proof that is not true"
     formal status
     case $output in
-      success:*) [[ -s $B/FORMAL_SUCCESS ]] || fail "killed at $n: success without a proof" ;;
-      lost:* | failed:* | unknown:*) [[ ! -e $B/FORMAL_SUCCESS ]] || fail "killed at $n: the proof is there and status says $output" ;;
-      *) fail "killed at $n: status says $output" ;;
+      success:*) [[ -s $B/FORMAL_SUCCESS ]] || fail "GR_SEED=$GR_SEED, killed at $n: success without a proof" ;;
+      lost:* | failed:* | unknown:*) [[ ! -e $B/FORMAL_SUCCESS ]] || fail "GR_SEED=$GR_SEED, killed at $n: the proof is there and status says $output" ;;
+      *) fail "GR_SEED=$GR_SEED, killed at $n: status says $output" ;;
     esac
+    # X11: nobody is told to stop the machine before the last word is written.
+    [[ ! -e $D/READY_TO_STOP || $output == success:* ]] || fail "GR_SEED=$GR_SEED, killed at $n: READY_TO_STOP and $output"
+    ((n <= TOTAL)) || in_state success || fail "not killed, and no success"
   done
-  echo "# formal_run: a point in $step of $total tried" >&3
+  echo "# formal_run: ${#POINTS[@]} of $TOTAL points, GR_SEED=$GR_SEED" >&3
 }
 
 # The same where the queue fails: no kill makes a proof of it.
 @test "formal_run: killed anywhere in a failing run, there is no proof" {
-  local n step=90
-  [[ ${SWEEP-} != all ]] || step=1
+  local n
   prepared
   export QUEUE_FAILS=1
-  detached_part
+  count_points detached_part
   in_state failed
-  for ((n = 40; n < 900; n += step)); do
+  points "$TOTAL" "${SWEEP_POINTS:-12}"
+  for n in "${POINTS[@]}"; do
     detached_part "$n"
-    [[ ! -e $B/FORMAL_SUCCESS ]] || fail "killed at $n"
+    [[ ! -e $B/FORMAL_SUCCESS ]] || fail "GR_SEED=$GR_SEED, killed at $n"
     formal status
-    [[ $status -eq 1 || $status -eq 69 ]] || fail "killed at $n: $output"
+    [[ $status -eq 1 || $status -eq 69 ]] || fail "GR_SEED=$GR_SEED, killed at $n: $output"
+    [[ ! -e $D/READY_TO_STOP || -s $D/formal.failed.tar.gz.sha256 ]] || fail "GR_SEED=$GR_SEED, killed at $n: READY_TO_STOP without the evidence"
   done
+  echo "# a failing formal_run: ${#POINTS[@]} of $TOTAL points, GR_SEED=$GR_SEED" >&3
+}
+
+# The start itself: what it leaves when it is killed never reads as a success of it, and the next start goes through.
+killed_start() { # [crash at]
+  CRASH_AT=${1-0} BASH_ENV=$ROOT/tests/faults/crash_at.bash bash "$BOX/formal_run.sh" start >"$BATS_TEST_TMPDIR/log" 2>&1 3>&- || :
+}
+quiet() { ! pgrep -f "$BOX/formal_run.sh _" >/dev/null; }
+@test "formal_run: a start that is killed anywhere never reads as success, and the next one goes through" {
+  local n first
+  fake_siblings
+  smoked
+  count_points killed_start
+  wait_for 30 quiet
+  in_state success || { cat "$BATS_TEST_TMPDIR/log" "$D/formal.log" && false; }
+  points "$TOTAL" "${SWEEP_POINTS:-12}"
+  for n in "${POINTS[@]}"; do
+    first=$(member "$D/formal.json" start_id)
+    killed_start "$n"
+    wait_for 30 quiet
+    formal status
+    # A success is the earlier start's, whole as it was, or the new one's, whose detached part had begun.
+    case $output in
+      success:*) [[ $(member "$B/FORMAL_SUCCESS" start_id) == "$(member "$D/formal.json" start_id)" ]] || fail "GR_SEED=$GR_SEED, killed at $n: $output" ;;
+      lost:* | unknown:*) [[ ! -e $B/FORMAL_SUCCESS ]] || fail "GR_SEED=$GR_SEED, killed at $n: the proof of $first is there and status says $output" ;;
+      *) fail "GR_SEED=$GR_SEED, killed at $n: status says $output" ;;
+    esac
+    formal_ok || fail "GR_SEED=$GR_SEED, killed at $n: the next start does not go through"
+    wait_for 30 quiet
+  done
+  echo "# formal_run start: ${#POINTS[@]} of $TOTAL points, GR_SEED=$GR_SEED" >&3
 }
