@@ -177,3 +177,93 @@ shim() { # <tool> <script>
   formal plan
   refused 77 'memory' 'one cell needs 90000000000000'
 }
+
+# Case 49: a launch by setsid that dies at once is noticed at once, not after a minute of silence.
+@test "formal_run: a detached part that is dead at birth under setsid is seen to be gone" {
+  smoked
+  # The trial session passes; the real one ends without having run anything.
+  shim setsid "for w; do [[ \$w != _enter ]] || exit 0; done; exec $(type -P setsid) \"\$@\""
+  DETACH=nohup
+  formal start
+  refused 1 'no heartbeat: the session is gone'
+  in_state failed
+  [[ $(member "$D/FORMAL_FAILURE.json" stage) == start && ! -e $B/FORMAL_SUCCESS ]]
+}
+
+# T41 case 64: a record that is gone, empty or torn does not let a second run in beside the first.
+@test "formal_run: start sees a run at work whose record is unreadable, and goes on when it has ended" {
+  sed -i 's/((n++ < 50))/((n++ < 2))/' "$BOX/formal_run.sh"
+  smoked
+  : >"$HOLD"
+  formal start
+  [[ $status -eq 0 ]]
+  cp "$D/formal.json" "$BATS_TEST_TMPDIR/keep"
+  pid=$(member "$D/formal.json" pid)
+  for kind in empty torn gone stopped; do
+    case $kind in
+      empty) : >"$D/formal.json" ;;
+      torn) head -n 5 "$BATS_TEST_TMPDIR/keep" >"$D/formal.json" ;;
+      gone) rm "$D/formal.json" ;;
+      stopped) cp "$BATS_TEST_TMPDIR/keep" "$D/formal.json" && set_member "$D/formal.json" state stopped ;;
+    esac
+    formal start
+    refused 75 "still at work (process $pid)" || fail "$kind"
+  done
+  cp "$BATS_TEST_TMPDIR/keep" "$D/formal.json"
+  formal stop
+  [[ $status -eq 0 ]]
+  : >"$D/formal.json"
+  rm "$HOLD"
+  formal_ok
+}
+
+# F55 F56 case 64: the words of another run, of another start, or of nobody are never this one's state.
+@test "formal_run: status of a record of another run, and of a proof of another run, is unknown" {
+  smoked
+  formal_ok
+  cp "$D/formal.json" "$BATS_TEST_TMPDIR/keep"
+  set_member "$D/formal.json" run_id 20200101T000000Z-00000000
+  formal status
+  [[ $status -eq 69 && $output == unknown:*'not a whole record of this run'* ]] || fail_with run_id
+  cp "$BATS_TEST_TMPDIR/keep" "$D/formal.json"
+  set_member "$D/formal.json" state finished
+  formal status
+  [[ $status -eq 69 && $output == unknown:*'which nobody writes'* ]] || fail_with state
+  cp "$BATS_TEST_TMPDIR/keep" "$D/formal.json"
+  cp "$B/FORMAL_SUCCESS" "$BATS_TEST_TMPDIR/proof"
+  set_member "$B/FORMAL_SUCCESS" run_id 20200101T000000Z-00000000
+  formal status
+  [[ $status -eq 69 && $output == unknown:*'FORMAL_SUCCESS is not a whole record'* ]] || fail_with proof
+  : >"$B/FORMAL_SUCCESS"
+  formal status
+  [[ $status -eq 69 && $output == unknown:* ]] || fail_with empty
+  rm "$B/FORMAL_SUCCESS"
+  formal status
+  [[ $status -eq 69 && $output == unknown:*'there is no'* ]] || fail_with none
+  touch -d '-1 day' "$BATS_TEST_TMPDIR/proof" # the clock decides nothing
+  cp -p "$BATS_TEST_TMPDIR/proof" "$B/FORMAL_SUCCESS"
+  formal status
+  [[ $status -eq 0 && $output == success:* ]]
+}
+
+# F62: stop meets a start whose detached part has just begun: it ends that too, and says stopped only then.
+@test "formal_run: stop between start and first heartbeat ends both or neither" {
+  local starter
+  smoked
+  : >"$HOLD"
+  formal start
+  [[ $status -eq 0 ]]
+  cp "$D/formal.json" "$BATS_TEST_TMPDIR/running"
+  pid=$(member "$D/formal.json" pid)
+  # What stop read: the record of the start, whose process ends by itself; what it finds behind it: the detached part's.
+  bash -c 'trap "cp \"$1\" \"$2\"; exit" TERM; while :; do sleep 0.05; done' x "$BATS_TEST_TMPDIR/running" "$D/formal.json" 3>&- &
+  starter=$!
+  ticks=$(sed 's/.*) //' "/proc/$starter/stat" | cut -d' ' -f20)
+  set_member "$D/formal.json" state starting
+  sed -i "s/\"pid\": [0-9]*/\"pid\": $starter/; s/\"start_ticks\": [0-9]*/\"start_ticks\": $ticks/" "$D/formal.json"
+  formal stop
+  [[ $status -eq 0 && $output == *'stopped: the same start continues it'* ]] || fail_with stop
+  dead() { ! kill -0 "$pid" 2>/dev/null; }
+  wait_for 10 dead
+  in_state stopped
+}
