@@ -1003,6 +1003,7 @@ detach_start() { # <primitive> <socket> <session name> <log> <words...>
         exec setsid "$@"
       ) </dev/null >>"$log" 2>&1 &
       # Neither the subshell nor setsid forks again: this number is the session's own.
+      # shellcheck disable=SC2034 # for who starts a run; a trial session does not ask
       DETACH_PID=$!
       ;;
     *) return "$EX_MISSING" ;;
