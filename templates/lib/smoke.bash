@@ -229,9 +229,26 @@ smoke_report() { # <log>
   claim passed "smoke on the $SMOKE_WHERE, $SMOKE_SECONDS s, checkpoint of $SMOKE_BYTES bytes" "$SMOKE_RECORD"
 }
 
-# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line.
+# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line. Where lines have both, steps may
+# begin anew in each epoch: then only those lines count, as (epoch + 1) times 10^9 and the step.
 smoke_steps() { # <log>    prints
-  sed -nE 's/.*(^|[^[:alnum:]_])([Ee]poch|[Ss]tep|[Ii]ter(ation)?)[] :=#[]*([0-9]+).*/\4/p' "$1"
+  awk '
+    function number(word) {
+      if (!match($0, "(^|[^A-Za-z0-9_])" word "[] :=#[]*[0-9]+")) return ""
+      word = substr($0, RSTART, RLENGTH)
+      gsub(/[^0-9]/, "", word)
+      return substr(word, 1, 9)
+    }
+    {
+      epoch = number("[Ee]poch")
+      step = number("([Ss]tep|[Ii]ter|[Ii]teration)")
+      if (epoch != "" && step != "") both[++n] = (epoch + 1) * 1000000000 + step
+      else if (epoch step != "") one[++k] = epoch step
+    }
+    END {
+      for (i = 1; i <= n; i++) printf "%.0f\n", both[i]
+      for (i = 1; n == 0 && i <= k; i++) printf "%d\n", one[i]
+    }' "$1"
 }
 
 # The command line of both scripts. Sets SMOKE_RESUME and SMOKE_WAIVER.

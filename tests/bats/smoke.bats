@@ -214,3 +214,14 @@ failed_because() { # <words>
   smoke --resume
   refused 77 'a few more steps'
 }
+
+# Issue 5 item 3: steps that begin anew in each epoch are no start from the beginning.
+@test "smoke --resume: an epoch and a step on one line are read together" {
+  command_is 'n=$(cat "$CELL_DIR/best.bin" 2>/dev/null || echo 2); while [ "$n" -lt "${LAST:-9}" ]; do n=$((n + 1)); echo "$n" >"$CELL_DIR/.t"; mv "$CELL_DIR/.t" "$CELL_DIR/best.bin"; echo "[Epoch $((n / 4))] Step: 00$((n % 4)) loss 0.5"; sleep 0.1; done' best.bin
+  smoke --resume
+  [[ $status -eq 0 && $stderr == *'resumed: killed at epoch '*', step '*'went on at epoch 1, step '* ]] || fail_with drill
+  # The same lines, and it begins again.
+  command_is 'n=2; while [ "$n" -lt 9 ]; do n=$((n + 1)); echo "$n" >"$CELL_DIR/best.bin"; echo "[Epoch $((n / 4))] Step: 00$((n % 4)) loss 0.5"; sleep 0.1; done' best.bin
+  smoke --resume
+  failed_because 'began at epoch 0, step 3 again'
+}
