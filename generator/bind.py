@@ -201,6 +201,13 @@ def _tiers(b: Bindings) -> list[Bound]:
             ("P", (*_tier_path(b, b.data)[:-1], "survives", "restart")),
         ),
         Bound(
+            "REGION_LOCKED",
+            [tier["name"] for tier in b.tiers if tier["region_locked"]],
+            "array",
+            "tiers that only boxes of one region, zone or host can reach",
+            ("P", ("storage", "tiers")),
+        ),
+        Bound(
             "SHARED_PATHS",
             list(dict.fromkeys(shared)),
             "array",

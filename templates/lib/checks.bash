@@ -138,6 +138,11 @@ check_durable() {
   check_disk "durable tier" "$DURABLE_DIR" "$NEED_DISK_BYTES" "$NEED_FILES"
 }
 
+# Where the box lies cannot be asked here, but which storage would be out of reach from another place is known.
+check_region() {
+  ((${#REGION_LOCKED[@]} == 0)) || row note region "only from where it lies: ${REGION_LOCKED[*]}; a box elsewhere does not see it, so take the next one in the same place"
+}
+
 check_detach() {
   local REPLY one works=''
   case $DETACH in

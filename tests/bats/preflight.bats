@@ -209,3 +209,13 @@ cgroup() { # a faked machine under FAKE_ROOT with these "file=text" in its cgrou
   preflight
   [[ $status -eq 0 ]] || fail_with busybox
 }
+
+# Issue 5 item 1: which storage another place would not see, from the profile; no line where there is none.
+@test "preflight: tiers that are tied to one region are named" {
+  sed -i '/^readonly -a REGION_LOCKED=($/,/^)$/c readonly -a REGION_LOCKED=()' "$BOX/preflight.sh"
+  preflight
+  [[ $status -eq 0 && $output != *' region '* ]] || fail_with none
+  sed -i 's/^readonly -a REGION_LOCKED=()/readonly -a REGION_LOCKED=(volume "net disk")/' "$BOX/preflight.sh"
+  preflight
+  says note region 'only from where it lies: volume net disk'
+}
