@@ -183,7 +183,6 @@ shim() { # <tool> <script>
   smoked
   # The trial session passes; the real one ends without having run anything.
   shim setsid "for w; do [[ \$w != _enter ]] || exit 0; done; exec $(type -P setsid) \"\$@\""
-  DETACH=nohup
   formal start
   refused 1 'no heartbeat: the session is gone'
   in_state failed

@@ -5,6 +5,7 @@ unset BASH_ENV
 # shellcheck disable=SC2034 # the trap counts it
 crash_count=0
 set -T
+# shellcheck disable=SC2154 # the environment sets it
 trap '((++crash_count == ${CRASH_AT:-0})) && kill -9 $$ || :' DEBUG
 if [[ -n ${CRASH_COUNT-} ]]; then trap 'echo "$((++crash_count))" >|"$CRASH_COUNT"' DEBUG; fi
 if [[ -n ${CRASH_TELL-} ]]; then trap 'echo "$crash_count" >"$CRASH_TELL"' EXIT; fi
