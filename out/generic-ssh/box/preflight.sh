@@ -53,6 +53,11 @@ readonly NEED_MINUTES=1
 readonly -a DATA_PATHS=()
 # and how many files each must hold
 readonly -a DATA_FILES=()
+# tiers that only boxes of one region, zone or host can reach
+readonly -a REGION_LOCKED=(
+  home
+  tmp
+)
 # what strikes by itself
 readonly -a CLOCKS=(
   "The owner may end the rental at a date, or at balance 0: ask, and write the date down."
@@ -760,6 +765,11 @@ check_durable() {
   check_disk "durable tier" "$DURABLE_DIR" "$NEED_DISK_BYTES" "$NEED_FILES"
 }
 
+# Where the box lies cannot be asked here, but which storage would be out of reach from another place is known.
+check_region() {
+  ((${#REGION_LOCKED[@]} == 0)) || row note region "only from where it lies: ${REGION_LOCKED[*]}; a box elsewhere does not see it, so take the next one in the same place"
+}
+
 check_detach() {
   local REPLY one works=''
   case $DETACH in
@@ -908,6 +918,7 @@ main() {
   check_cpu_ram
   check_gpus
   check_disks
+  check_region
   check_data
   check_detach
   check_linger

@@ -587,9 +587,26 @@ smoke_report() { # <log>
   claim passed "smoke on the $SMOKE_WHERE, $SMOKE_SECONDS s, checkpoint of $SMOKE_BYTES bytes" "$SMOKE_RECORD"
 }
 
-# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line.
+# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line. Where lines have both, steps may
+# begin anew in each epoch: then only those lines count, as (epoch + 1) times 10^9 and the step.
 smoke_steps() { # <log>    prints
-  sed -nE 's/.*(^|[^[:alnum:]_])([Ee]poch|[Ss]tep|[Ii]ter(ation)?)[] :=#[]*([0-9]+).*/\4/p' "$1"
+  awk '
+    function number(word) {
+      if (!match($0, "(^|[^A-Za-z0-9_])" word "[] :=#[]*[0-9]+")) return ""
+      word = substr($0, RSTART, RLENGTH)
+      gsub(/[^0-9]/, "", word)
+      return substr(word, 1, 9)
+    }
+    {
+      epoch = number("[Ee]poch")
+      step = number("([Ss]tep|[Ii]ter|[Ii]teration)")
+      if (epoch != "" && step != "") both[++n] = (epoch + 1) * 1000000000 + step
+      else if (epoch step != "") one[++k] = epoch step
+    }
+    END {
+      for (i = 1; i <= n; i++) printf "%.0f\n", both[i]
+      for (i = 1; n == 0 && i <= k; i++) printf "%d\n", one[i]
+    }' "$1"
 }
 
 # The command line of both scripts. Sets SMOKE_RESUME and SMOKE_WAIVER.
@@ -625,6 +642,12 @@ smoke_go() { # <folders of our own output...>
 # lib/drill.bash: the resume drill: start, SIGKILL behind the first checkpoint, the identical command again (bash 3.2 too).
 # needs: exit log smoke
 
+# A step for people, into REPLY.
+drill_name() { # <number of smoke_steps>
+  REPLY="step $1"
+  [[ -z $1 ]] || (($1 < 1000000000)) || REPLY="epoch $(($1 / 1000000000 - 1)), step $(($1 % 1000000000))"
+}
+
 # Until the first checkpoint is there and whole, while the attempt lives.
 drill_await() { # returns: 0 it is there and the attempt still runs, 1 not
   local until=$((SECONDS + SMOKE_TIMEOUT_S)) artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
@@ -641,7 +664,7 @@ drill_await() { # returns: 0 it is there and the attempt still runs, 1 not
 }
 
 smoke_drill() { # returns: 0 the second attempt went on, 1 it did not, or it could not be seen
-  local first second killed begin=$SECONDS
+  local REPLY first second killed begin=$SECONDS
   : >"$SMOKE_WORK/start"
   log "resume drill: $SMOKE_COMMAND"
   smoke_launch 1 0 "$SMOKE_WORK/log1"
@@ -656,19 +679,22 @@ smoke_drill() { # returns: 0 the second attempt went on, 1 it did not, or it cou
   killed=$(smoke_steps "$SMOKE_WORK/log1" | tail -n 1)
   kill -KILL -- "-$SMOKE_PID"
   { wait "$SMOKE_PID" || :; } 2>/dev/null
-  log "killed at step $killed, behind its first checkpoint; the identical command again"
+  drill_name "$killed"
+  killed=$REPLY
+  log "killed at $killed, behind its first checkpoint; the identical command again"
   smoke_launch 2 1 "$SMOKE_WORK/log2"
   smoke_wait
   SMOKE_SECONDS=$((SECONDS - begin)) SMOKE_SAVE_S=''
   smoke_judge "$SMOKE_WORK/log2"
   second=$(smoke_steps "$SMOKE_WORK/log2" | head -n 1)
+  drill_name "$second"
   if [[ $SMOKE_RESULT == passed && -z $second ]]; then
     SMOKE_RESULT=failed SMOKE_WHY="the second attempt printed no step, so nobody knows where it began"
-  elif [[ $SMOKE_RESULT == passed ]] && ((10#$second <= 10#$first)); then
-    SMOKE_RESULT=failed SMOKE_WHY="the second attempt began at step $second again (killed at $killed): it does not resume"
+  elif [[ $SMOKE_RESULT == passed ]] && ((second <= first)); then
+    SMOKE_RESULT=failed SMOKE_WHY="the second attempt began at $REPLY again (killed at $killed): it does not resume"
   fi
   [[ $SMOKE_RESULT == passed ]] || SMOKE_SHA='' SMOKE_BYTES=''
-  [[ $SMOKE_RESULT != passed ]] || { log "resumed: killed at step $killed, went on at step $second" && smoke_time_save; }
+  [[ $SMOKE_RESULT != passed ]] || { log "resumed: killed at $killed, went on at $REPLY" && smoke_time_save; }
   smoke_report "$SMOKE_WORK/log2"
 }
 

@@ -53,6 +53,12 @@ readonly NEED_MINUTES=1
 readonly -a DATA_PATHS=()
 # and how many files each must hold
 readonly -a DATA_FILES=()
+# tiers that only boxes of one region, zone or host can reach
+readonly -a REGION_LOCKED=(
+  container-disk
+  volume-disk
+  network-volume
+)
 # what strikes by itself
 readonly -a CLOCKS=(
   "When the balance covers less than 10 s all Pods stop. At 0 a Pod without a network volume is terminated and its data cannot be had back; with one the Pod stops and the volume goes on billing."
@@ -760,6 +766,11 @@ check_durable() {
   check_disk "durable tier" "$DURABLE_DIR" "$NEED_DISK_BYTES" "$NEED_FILES"
 }
 
+# Where the box lies cannot be asked here, but which storage would be out of reach from another place is known.
+check_region() {
+  ((${#REGION_LOCKED[@]} == 0)) || row note region "only from where it lies: ${REGION_LOCKED[*]}; a box elsewhere does not see it, so take the next one in the same place"
+}
+
 check_detach() {
   local REPLY one works=''
   case $DETACH in
@@ -908,6 +919,7 @@ main() {
   check_cpu_ram
   check_gpus
   check_disks
+  check_region
   check_data
   check_detach
   check_linger

@@ -53,6 +53,12 @@ readonly NEED_MINUTES=1
 readonly -a DATA_PATHS=()
 # and how many files each must hold
 readonly -a DATA_FILES=()
+# tiers that only boxes of one region, zone or host can reach
+readonly -a REGION_LOCKED=(
+  scratch
+  home
+  node-tmp
+)
 # what strikes by itself
 readonly -a CLOCKS=(
   "At --time all steps get SIGTERM and KillWait seconds later (30 by default) SIGKILL; the job ends as TIMEOUT and nothing requeues it."
@@ -759,6 +765,11 @@ check_durable() {
   check_disk "durable tier" "$DURABLE_DIR" "$NEED_DISK_BYTES" "$NEED_FILES"
 }
 
+# Where the box lies cannot be asked here, but which storage would be out of reach from another place is known.
+check_region() {
+  ((${#REGION_LOCKED[@]} == 0)) || row note region "only from where it lies: ${REGION_LOCKED[*]}; a box elsewhere does not see it, so take the next one in the same place"
+}
+
 check_detach() {
   local REPLY one works=''
   case $DETACH in
@@ -907,6 +918,7 @@ main() {
   check_cpu_ram
   check_gpus
   check_disks
+  check_region
   check_data
   check_detach
   check_linger
