@@ -91,6 +91,12 @@ def grace_s(profile: dict, job: dict) -> int:
     return min(ours, theirs)
 
 
+def session_cap(profile: dict) -> dict | None:
+    """The clock that ends a running session first, whatever runs in it; None where no such clock has a number."""
+    caps = [one for one in profile["interruption"]["clocks"] if one.get("ends_session") and one.get("after_s")]
+    return min(caps, key=lambda one: one["after_s"], default=None)
+
+
 def budget(profile: dict, job: dict, data: dict, durable: dict | None) -> dict:
     """Room and time for all cells. The durable tier is counted with as much as the data tier, which is the most it can be."""
     number = cells_module.count(job)

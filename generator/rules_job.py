@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections.abc import Iterator
 
-from .budget import GB, SAVE_MARGIN_S, Need, budget, choose, grace_s
+from .budget import GB, SAVE_MARGIN_S, Need, budget, choose, grace_s, session_cap
 from .cells import CELL_NAME, count
 from .diagnostics import Diagnostic
 from .rules import Case, Rule, reserved, walk
@@ -24,7 +24,6 @@ from .rules_cells import (
 from .secrets import named_secret, secret_in
 
 Found = Iterator[Diagnostic]
-SESSION_END = re.compile("(^|-)(cap|lifetime|max-runtime)(-|$)")  # ids of the clocks that end a session
 
 
 def file_name(case: Case) -> Found:
@@ -131,14 +130,13 @@ def limits(case: Case) -> Found:
 
 def session_end(case: Case) -> Found:
     """J327: longer than a session; counted for one cell after the other, as a queue runs them."""
-    caps = {one["after_s"]: one["id"] for one in case.p["interruption"].get("clocks", []) if one.get("after_s") and SESSION_END.search(one["id"])}
+    clock = session_cap(case.p)
     work, cells = case.j["needs"]["minutes"] * 60, count(case.j)
-    if caps and work * cells > min(caps):
-        cap = min(caps)
+    if clock and work * cells > (cap := clock["after_s"]):
         yield case.say(
             "J327",
             ("needs", "minutes"),
-            f"{cells} cells x {work / 60:g} minutes = {work * cells / 3600:.1f} h, and clock '{caps[cap]}' ends a session after {cap / 3600:g} h",
+            f"{cells} cells x {work / 60:g} minutes = {work * cells / 3600:.1f} h, and clock '{clock['id']}' ends a session after {cap / 3600:g} h",
             "resume in further sessions, or split the job" if work < cap else "one cell alone is longer: it must resume from its checkpoint",
         )
 

@@ -6,6 +6,7 @@ import re
 
 from . import quote
 from .bind import Bindings, action_fields
+from .budget import session_cap
 
 SSH = ("ssh-rental", "cloud-vm", "slurm")
 # The six rows that every runbook shows, in order.
@@ -69,8 +70,8 @@ def need_flags(b: Bindings) -> str:
 
 def session_s(b: Bindings) -> int:
     """After how many seconds a notebook's queue ends by itself: an hour before the shortest cap of a session; 0 = no cap is known."""
-    caps = [one["after_s"] for one in b.clocks if one.get("after_s") and re.search("cap|lifetime|max-runtime", one["id"])]
-    return max(min(caps) - 3600, 1800) if caps and b["KIND"].value == "notebook" else 0
+    cap = session_cap(b.profile)
+    return max(cap["after_s"] - 3600, 1800) if cap and b["KIND"].value == "notebook" else 0
 
 
 def words(b: Bindings) -> dict[str, str]:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # lib/classify: labelled samples of logs (tests/fixtures/logs*/CLASS/*.log), with precision and recall by class.
 # logs_found and logs_held hold shapes of messages that the patterns were not written for: at first sight 32 of 46 and then, the
-# patterns mended, 18 of 28 new ones were told; each of the others was called a bug, which retries nothing. They count now.
+# patterns mended, 18 of 28 new ones were told; the others were called a bug, which retries nothing,
+# but for one GPU out of memory, called transient, which would have been retried. They count now.
 load helper
 
 setup() {
