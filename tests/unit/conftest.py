@@ -50,3 +50,23 @@ def rental() -> str:
 def sweep() -> str:
     """The base job's text."""
     return (FIXTURES / "sweep.yaml").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def script(tmp_path_factory) -> Path:
+    """verify_local.py as a file, as compiled but for its head."""
+    from verify_bundles import script_text
+
+    path = tmp_path_factory.mktemp("local") / "verify_local.py"
+    path.write_text(script_text(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def module() -> dict:
+    """Its names, for tests of its functions."""
+    from verify_bundles import script_text
+
+    names = {"__name__": "verify_local"}
+    exec(compile(script_text(), "verify_local.py", "exec"), names)
+    return names

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from generator import render
-from test_runbook import PHASES, PROFILES, RENTED, SSH, blocks, bound, section, text
+from runbook_pages import PHASES, PROFILES, RENTED, SSH, blocks, bound, section, text
 
 
 @pytest.mark.parametrize("profile", SSH)

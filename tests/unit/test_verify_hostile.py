@@ -2,9 +2,7 @@
 
 import json
 import os
-import pickle
 import resource
-import shlex
 import struct
 import subprocess
 import sys
@@ -12,14 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from verify_bundles import (GOOD, LEGACY_MAGIC, METRICS, ONES, bundle, legacy, npy, run, safetensors, script_text, state_dict, tensor, torch_zip, word, zipped)
-
-
-@pytest.fixture(scope="session")
-def script(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("local") / "verify_local.py"
-    path.write_text(script_text(), encoding="utf-8")
-    return path
+from verify_bundles import (GOOD, LEGACY_MAGIC, METRICS, ONES, bundle, legacy, npy, run, state_dict, tensor, torch_zip, word, zipped)
 
 
 def raw_kinds(canary: Path) -> dict[str, bytes]:

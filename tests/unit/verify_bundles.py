@@ -153,3 +153,23 @@ def npy(descr: str, shape: tuple, data: bytes) -> bytes:
     text = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+def last(done) -> str:
+    return done.stdout.splitlines()[-1]
+
+
+def verdict(script, folder, data, name="best.pth", args=(), torch=False):
+    """(verdict, text, exit code) of one file in a bundle."""
+    bundle(folder, {"c1": {name: data}})
+    done = run(script, folder, "--json", *args, torch=torch)
+    one = json.loads(done.stdout)["runs"][0]["files"][0]
+    return one["verdict"], one["text"] or one["how"], done.returncode
+
+
+def two(folder: Path) -> Path:
+    return bundle(folder, {"lr=0.1,w32": {"best.pth": GOOD, "best_metrics.json": METRICS},
+                           "lr=0.1,w64": {"best.pth": GOOD, "best_metrics.json": b'[{"val_acc": 0.1}, {"val_acc": 0.93}]'}})

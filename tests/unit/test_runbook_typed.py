@@ -1,0 +1,186 @@
+"""The runbook as a person types it: what newcomers ran into, each run or read for every profile that it touches."""
+
+import re
+import subprocess
+
+import pytest
+from conftest import FIXTURES, ROOT
+from generator import render
+from generator.diagnostics import Report
+from generator.inputs import inputs
+from runbook_pages import RENTED, SHELLS, blocks, bound, every, section, text, with_jobs
+
+
+def remote(page: str) -> list[str]:
+    """Every line of a block that types a command on the box."""
+    return [line for body in blocks(page, "bash") + blocks(page, "bash verify") for line in body.splitlines()
+            if re.match(r'(ssh|kubectl exec) .*(\$\{DATA_DIR|\$\{DURABLE|\./|\$RUN)', line)]
+
+
+@every
+def test_run_and_folders_travel_to_the_box(profile):  # F26 case 131: another commit is another RUN, on both sides
+    page, b = text(profile), bound(profile)
+    if b["KIND"].value not in ("owned", "notebook"):
+        lines = remote(page)
+        assert len(lines) >= 5
+        assert all('"export RUN=${RUN:-demo} ${BOX_ENV-};' in line for line in lines), lines
+        assert 'export BOX_ENV="' in section(page, "Your values")
+    for body in blocks(page, "bash") + blocks(page, "bash verify"):
+        # No path of the run stands without the name and the folder that a person may have set.
+        assert f"{b['DATA_DIR'].value}/demo" not in body and not re.search(r"/demo(?![\w}])", body), body
+    assert "${RUN:-demo}" in blocks(page, "bash verify")[-1] and "RUN=demo.2` in [Your values]" in section(page, "Failure handling")
+    assert "not carried over" in page and "--only CELL" in page and "--except CELL=WHY" in page
+    assert not re.search(r"[^\n]\n## ", page) and not re.search(r"\n\n\n", page)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_values_reach_the_box_whole(shell, tmp_path):  # S49: folders with blanks and marks, set and not set
+    page = text("runpod")
+    line = next(one for one in remote(page) if "smoke.json" in one)
+    line = re.sub(r"'grep.*", "'printf \"%s|\" \"$RUN\" \"${DATA_DIR-unset}\" \"${DURABLE_DIR-unset}\"'", line)
+    fake = 'ssh() { shift 2; env -i PATH="$PATH" sh -c "$*"; }'
+    for before, said in (("", "demo|unset|unset|"), ("export DATA_DIR='/my data' DURABLE_DIR=''", "demo|/my data||"),
+                         ("export DURABLE_DIR='/k;eep'", "demo|unset|/k;eep|")):
+        got = subprocess.run([shell, "-c", f"{before}\n{blocks(page, 'bash')[0]}\n{fake}\n{line}"], capture_output=True, text=True)
+        assert got.stdout == said, got
+
+
+@every
+def test_no_comment_in_a_block(profile):  # an interactive zsh takes # for a command's word
+    page = text(profile, "sweep")
+    for body in blocks(page, "bash") + blocks(page, "bash verify"):
+        body = re.sub(r"<<'JOB'\n.*?^JOB$", "", body, flags=re.M | re.S)
+        assert not re.search(r"(^|\s)#", body, re.M), body
+
+
+@every
+def test_bash_stands_in_front(profile):  # an upload may have no x bit
+    page = text(profile)
+    if bound(profile)["KIND"].value != "owned":
+        assert not re.findall(r"(?<!bash )\./\w+\.sh", page)
+
+
+def patrol_loop(profile: str) -> str:
+    return next(body for body in blocks(text(profile), "bash") if "patrol.log" in body)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    "code,said,word",
+    [(0, "t runpod.demo: done; done 4/4 running 0", "DONE: aggregate, pull, teardown now; it costs 0.79 an hour"),
+     (1, "t runpod.demo: failed; done 3/4", "LOOK: patrol.sh ended with 1"), (77, "refused", "LOOK: patrol.sh ended with 77")])
+def test_the_patrol_loop_ends_and_says_so(shell, code, said, word, tmp_path):  # S70 S73: not all weekend at the meter
+    (tmp_path / "local").mkdir()
+    script = tmp_path / "local/patrol.sh"
+    # First healthy, then not known, then the end.
+    script.write_text(f"""#!/usr/bin/env bash
+echo x >>count
+case $(wc -l <count | tr -d " ") in 1) echo "t runpod.demo: healthy; done 1/4" ;; 2) echo "no answer"; exit 69 ;; *) echo "{said}"; exit {code} ;; esac
+""", encoding="utf-8")
+    script.chmod(0o755)
+    got = subprocess.run([shell, "-c", f"sleep() {{ :; }}; export HOST=h PRICE_PER_HOUR=0.79\n{patrol_loop('runpod')}\nwait"], cwd=tmp_path,
+                         capture_output=True, text=True, timeout=30)
+    assert word in got.stdout and (tmp_path / "count").read_text().count("x") == 3
+    assert (tmp_path / "patrol.log").read_text().count("\n") == 3
+
+
+def test_the_alias_is_a_file_that_is_overwritten(tmp_path):  # S16 S39 U28
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text("Host other\n  User me\n", encoding="utf-8")
+    block = next(body for body in blocks(text("runpod"), "bash") if "ServerAliveInterval" in body)
+    for address, port in (("10.0.0.1", "22"), ("10.0.0.2", "41022")):
+        subprocess.run(["bash", "-c", f"set -e; export HOME={tmp_path} HOST=gpu-x ADDRESS={address} PORT={port}\n{block}"], check=True)
+    assert (tmp_path / ".ssh/config").read_text() == "Include config.d/*\n\nHost other\n  User me\n"
+    alias = (tmp_path / ".ssh/config.d/gpu-x").read_text()
+    assert "10.0.0.2" in alias and "41022" in alias and "10.0.0.1" not in alias
+    assert "[P-1.10]" in section(text("runpod"), "Phase 1: connection and credentials")
+
+
+@with_jobs
+def test_slurm_is_one_job_on_one_node(job):  # case 131: a run belongs to one box
+    part = section(text("slurm", job), "Phase 3: detached launch")
+    block = blocks(part, "bash")[0]
+    assert block.startswith('ssh "${HOST:?}" ')  # the job file comes through its input
+    needs = bound("slurm", job).job["needs"]
+    for flag in ("--nodes=1", "--dependency=singleton", f"--mem={int(needs['ram_gb'] * 1000)}M", "--requeue"):
+        assert flag in block
+    assert (f"--gpus={needs['gpus']} " in block) == bool(needs["gpus"]) and "--array" not in part
+    output = re.search(r"--output=([^' ]+)", block)[1]
+    assert output.endswith("/logs/slurm-%j.out") and "/box" not in output
+    assert "run_queue.sh --adopt" in block and "*Missing here:* a run over several nodes" in part and "--cpus-per-task" in part
+    assert "`TERM`" in section(text("slurm"), "Phase 4: monitoring") and "none-yet" in section(text("slurm"), "Your values")
+
+
+def test_the_batch_script_checkpoints_and_aggregates(tmp_path):  # S55 T6: TERM before the limit reaches the queue
+    block = blocks(section(text("slurm"), "Phase 3: detached launch"), "bash")[0]
+    (tmp_path / "job").write_text(re.search(r"<<'JOB'\n(.*)^JOB$", block, re.M | re.S)[1], encoding="utf-8")
+    (tmp_path / "aggregate_to_fs.sh").write_text("echo aggregated >>said\n")
+    script = "bash job & n=$!; for i in $(seq 200); do [[ -e up ]] && break; sleep 0.05; done; kill -TERM $n; wait $n"
+    (tmp_path / "run_queue.sh").write_text("trap 'echo saved >>said; kill $s; exit 143' TERM\necho \"$1\" >>said\nsleep 30 & s=$!\n: >up\nwait $s\n")
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, timeout=30)
+    assert (tmp_path / "said").read_text().split() == ["--adopt", "saved", "aggregated"]
+
+
+@pytest.mark.parametrize("profile,seconds", [("kaggle", 28800), ("colab", 39600)])
+def test_a_notebook_ends_before_its_cap_and_keeps_its_output(profile, seconds):  # S11 S69
+    part = section(text(profile), "Phase 3: detached launch")
+    assert re.search(rf"timeout -s TERM {seconds} bash \./run_queue\.sh --adopt\nbash \./aggregate_to_fs\.sh\nexit 0$", blocks(part, "bash")[0].strip())
+    assert "sessions; each next one" not in part
+
+
+def test_a_job_longer_than_a_session_is_said(tmp_path):  # 6 cells of 5 h at a cap of 9 h
+    job = tmp_path / "long.yaml"
+    words = re.sub(r"wall_s: \d+", "wall_s: 0", (FIXTURES / "sweep.yaml").read_text(encoding="utf-8"))
+    job.write_text(re.sub(r"minutes: \d+", "minutes: 300", words), encoding="utf-8")
+    part = section(render._render_one(inputs("kaggle", str(job), (), Report()), "RUNBOOK.md", "runbook/RUNBOOK.md.j2"), "Phase 3: detached launch")
+    assert "**These cells need 20 h and one session has 8.0 h**: plan for 3 sessions" in part
+
+
+@pytest.mark.parametrize("profile", RENTED)
+def test_adopt_is_told_where_it_is_needed(profile):  # F23 case 131: the old box is gone for good
+    page = text(profile)
+    assert "--adopt" in section(page, "Failure handling") and "--adopt" in section(page, "Phase 4: monitoring")
+    if bound(profile)["KIND"].value in ("ssh-rental", "cloud-vm"):
+        assert "formal_run.sh start --adopt" in section(page, "Failure handling") and "`--adopt`" in section(page, "Phase 3: detached launch")
+
+
+@every
+def test_the_logs_can_be_fetched(profile):
+    part = section(text(profile), "Phase 5: aggregate, pull, verify, teardown")
+    assert "training logs are no part of the results and stay on the box" in part
+    assert any("logs.tgz" in body and "tar -czf" in body for body in blocks(part, "bash"))
+    assert part.index("logs.tgz") < part.index("**P5.8**")
+
+
+def test_git_is_announced_and_the_line_ends_are_committed(tmp_path):  # S21 U26: else the launch gate refuses later
+    page = text("runpod")
+    assert "an `origin` that you may push to" in section(page, "Your values")
+    block = next(body for body in blocks(page, "bash") if ".gitattributes" in body)
+    subprocess.run(["bash", "-c", f"""set -e; export HOME={tmp_path} GIT_CONFIG_NOSYSTEM=1
+git config --global user.name a; git config --global user.email a@b.c; git config --global init.defaultBranch main
+git init -q --bare origin; git init -q code; cd code; echo x >train.py; git add .; git commit -qm one; git remote add origin ../origin
+export CODE_DIR={tmp_path}/code
+{block}
+{block}
+test -z "$(git status --porcelain)"; test "$(git rev-parse HEAD)" = "$(git -C ../origin rev-parse main)"; test "$(git rev-list --count HEAD)" = 2
+grep -qx '[*].sh text eol=lf' .gitattributes"""], check=True, cwd=tmp_path, capture_output=True)
+
+def test_without_a_tier_the_steps_about_it_are_disowned():
+    page = text("runpod", "demo", ("network-volume",))
+    assert "Compiled without network-volume: leave out whatever the steps below say about it" in section(page, "Phase -1: one-time setup")
+    assert "none is left here, so keep a second copy at home" in page
+
+
+def test_an_own_machine_is_not_rented():
+    page = text("local", "sweep")
+    assert "no push, patrol and pull scripts" not in page and "was rented" not in page and "*before* renting" not in page
+
+
+def test_power_off_and_the_iron_law():
+    assert "> `--power-off` (P3.2) is no exception: it does not delete, the disks stay for 15 days" in text("autodl")
+    assert "is no exception" not in text("runpod") or bound("runpod")["POWER_OFF_COMMAND"].value
+
+
+def test_the_parts_are_short():
+    for path in (ROOT / "templates/runbook").glob("*.j2"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 400
