@@ -224,15 +224,16 @@ def _cell(b: Bindings) -> list[Bound]:
         return ("J", path)
 
     grace = grace_s(b.profile, job)
-    theirs = grace != job["save_s"] + SAVE_MARGIN_S
+    ours = job["save_s"] + SAVE_MARGIN_S
     return [
         Bound("SAVE_S", job["save_s"], "int", "seconds that one checkpoint takes", at("save_s")),
+        Bound("GRACE_S", ours, "int", "seconds between our signal and the kill: save_s + 10", at("save_s")),
         Bound(
-            "GRACE_S",
+            "SIGNAL_GRACE_S",
             grace,
             "int",
-            "seconds between our signal and the kill: " + ("the platform's limit" if theirs else "save_s + 10"),
-            ("P", ("interruption", "grace_s")) if theirs else at("save_s"),
+            "the same behind the platform's own signal: " + ("its limit" if grace != ours else "save_s + 10"),
+            ("P", ("interruption", "grace_s")) if grace != ours else at("save_s"),
         ),
         Bound("WALL_S", limits.get("wall_s", 0), "int", "seconds for one attempt; 0: no limit", at("limits", "wall_s")),
         Bound("STALL_S", limits.get("stall_s", 0), "int", "seconds without a sign of life; 0: no limit", at("limits", "stall_s")),

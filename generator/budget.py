@@ -82,7 +82,10 @@ def outlives(tier: dict, action: dict) -> bool:
 
 
 def grace_s(profile: dict, job: dict) -> int:
-    """Seconds between our signal and the kill: save_s + 10, or the platform's own number where that is shorter."""
+    """Seconds between the platform's signal and the kill: save_s + 10, or its own number where that is shorter.
+
+    Where a cell is stopped by us, at a limit or because the queue is stopped, nobody kills sooner: there it is save_s + 10.
+    """
     ours = job["save_s"] + SAVE_MARGIN_S
     theirs = profile["interruption"]["grace_s"]
     # Without a signal there is no time to share: the number then only tells that the platform kills at once.

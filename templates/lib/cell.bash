@@ -107,7 +107,7 @@ drop_dead_room() {
 # The claim, then a clean folder, then the record that says running.
 take_cell() {
   local rc=0
-  CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
+  CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' STOP_GRACE='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
   CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 PEAK_MEMORY='' OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
   trap 'on_stop TERM' TERM
   trap 'on_stop INT' INT
@@ -218,9 +218,10 @@ find_behind() {
 
 on_stop() { # <signal>
   WAKES=$((WAKES + 1))
-  [[ -z $STOP_SIGNAL ]] || return 0
+  [[ -z $STOP_SIGNAL ]] || { lengthen_grace && return 0; }
   STOP_SIGNAL=$1
-  log "signal $1: cell $CELL is told, and has $GRACE_S s to save"
+  choose_grace "$1"
+  LATE="signal $1: cell $CELL is told, and has $STOP_GRACE s to save"
   ((CELL_ALIVE == 0)) || forward_stop
 }
 forward_stop() {
@@ -235,7 +236,7 @@ on_limit() {
   else
     LIMIT_HIT="stall limit: neither its log nor its folder changed for $STALL_S s"
   fi
-  log "cell $CELL: $LIMIT_HIT; it has $GRACE_S s to save"
+  LATE="cell $CELL: $LIMIT_HIT; it has $GRACE_S s to save"
   ((CELL_ALIVE == 0)) || end_group TERM
 }
 

@@ -1,6 +1,6 @@
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
 # needs: exit log proc idle
-# reads: GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS
+# reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS
 
 # Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
 # the child's environment; its status other than 0 is the child's.
@@ -24,13 +24,32 @@ signal_group() { # <signal>
   kill "-$1" -- "-$CELL_PID" 2>/dev/null || kill "-$1" "$CELL_PID" 2>/dev/null || :
 }
 
-# Tell the cell once, and see to it that it is gone after the grace. Sets KILLER_PID.
+# How long the cell may save, into STOP_GRACE. Only the platform's warning has its short limit, and that signal reaches us
+# itself. What comes by way of run_queue is the queue's stop; nobody kills sooner than we do then.
+choose_grace() { # <signal>
+  STOP_GRACE=$GRACE_S
+  [[ $1 != "$SIGNAL" || ${QUEUE_PID-} == "$PPID" ]] || STOP_GRACE=$SIGNAL_GRACE_S
+}
+
+# A second signal is no platform's, which tells once and kills: the time to save becomes ours. The cell is not told again.
+lengthen_grace() {
+  [[ -n ${KILLER_PID-} && ${STOP_GRACE:-$GRACE_S} -lt $GRACE_S ]] || return 0
+  kill -KILL "$KILLER_PID" 2>/dev/null || :
+  STOP_GRACE=$GRACE_S
+  LATE="a second signal: cell $CELL has $GRACE_S s from now to save"
+  start_killer
+}
+
+# Tell the cell once, and see to it that it is gone after the grace.
 end_group() { # <signal>
   [[ -z ${KILLER_PID-} ]] || return 0
   signal_group "$1"
+  start_killer
+}
+start_killer() { # sets KILLER_PID
   (
     trap - TERM INT HUP USR1 USR2 EXIT
-    idle "$GRACE_S"
+    idle "${STOP_GRACE:-$GRACE_S}"
     signal_group KILL
   ) </dev/null >/dev/null 2>&1 &
   KILLER_PID=$!
@@ -42,6 +61,7 @@ wait_group() {
   while :; do
     seen=$WAKES CELL_RC=0
     { wait "$CELL_PID"; } 2>/dev/null || CELL_RC=$?
+    say_late
     [[ $WAKES != "$seen" ]] || break
   done
 }

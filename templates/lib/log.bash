@@ -14,6 +14,12 @@ log() { # <words...>
   printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
 }
 
+# What a trap has to say: the wait that it came into has its stderr turned away, so it is said behind that.
+say_late() { # reads: LATE
+  [[ -z ${LATE-} ]] || log "$LATE"
+  LATE=''
+}
+
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
   printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2

@@ -104,6 +104,7 @@ await_slot() {
   done
   if ((n == 1)); then
     { wait "$pid"; } 2>/dev/null || :
+    say_late
   else
     # Short at first, for cells may be short; longer while nothing ends.
     idle "${TICKS[TICK]}"

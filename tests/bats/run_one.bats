@@ -274,7 +274,7 @@ teardown() { cells_teardown; }
 
 @test "a trainer that is deaf to TERM, and its daemon, are killed after the grace; nothing is left (case 21)" {
   cell a deaf
-  sed 's/^readonly GRACE_S=[0-9]*/readonly GRACE_S=1/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
+  sed 's/^\(readonly [A-Z_]*GRACE_S\)=[0-9]*/\1=1/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
   bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
   pid=$!
   wait_for 10 test -e "$D/cells/a/ready"
@@ -285,6 +285,42 @@ teardown() { cells_teardown; }
   wait $pid || rc=$?
   [[ $rc -eq 143 ]]
   is a preempted preempted
+  nothing_alive
+}
+
+@test "a platform's short grace binds its own signal alone: a limit, the queue's stop and a second signal leave the time of a save (case 79)" {
+  local way pid
+  mkdir "$BATS_TEST_TMPDIR/box"
+  cp "$BOX"/* "$BATS_TEST_TMPDIR/box/"
+  BOX=$BATS_TEST_TMPDIR/box
+  sed -i 's/^readonly GRACE_S=.*/readonly GRACE_S=60/; s/^readonly SIGNAL_GRACE_S=.*/readonly SIGNAL_GRACE_S=1/; s/^readonly SIGNAL=.*/readonly SIGNAL=TERM/' "$BOX/run_one.sh"
+  sed 's/^readonly WALL_S=.*/readonly WALL_S=1/' "$BOX/run_one.sh" >"$BOX/limited.sh"
+  for way in platform twice limit queue; do
+    : >"$Q"
+    cell "$way" lingers
+    case $way in
+      queue) bash "$BOX/run_queue.sh" --queue "$Q" >/dev/null 2>"$HOME/$way" 3>&- & ;;
+      limit) bash "$BOX/limited.sh" --queue "$Q" $way >/dev/null 2>"$HOME/$way" 3>&- & ;;
+      *) bash "$BOX/run_one.sh" --queue "$Q" $way >/dev/null 2>"$HOME/$way" 3>&- & ;;
+    esac
+    pid=$!
+    wait_for 20 test -e "$D/cells/$way/ready"
+    [[ $way == limit ]] || kill -TERM $pid
+    wait_for 20 test -e "$D/cells/$way/told"
+    [[ $way != twice ]] || kill -TERM $pid
+    if [[ $way == platform ]]; then
+      wait_for 20 not kill -0 $pid
+      [[ ! -e $D/cells/$way/best.pth ]]
+      grep -q 'has 1 s to save' "$HOME/$way" || fail_with "$(<"$HOME/$way")"
+      continue
+    fi
+    # Longer than the platform's limit, which would have killed it by then.
+    sleep 1.5
+    touch "$D/cells/$way/go"
+    wait_for 20 not kill -0 $pid
+    [[ -s $D/cells/$way/best.pth ]] || fail_with "$way: killed before it had saved: $(<"$HOME/$way")"
+  done
+  is limit failed stuck
   nothing_alive
 }
 

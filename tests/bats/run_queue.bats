@@ -134,12 +134,14 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   cell b 'slow 40 0.1'
   cell c ok
   cell d ok
-  bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/out" 2>/dev/null 3>&- &
+  bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/out" 2>"$HOME/err" 3>&- &
   pid=$!
   wait_for 10 test -s "$D/cells/b/latest.pth"
   kill -TERM $pid
   rc=0
   wait $pid || rc=$?
+  grep -q 'signal TERM: no further cell is begun' "$HOME/err"
+  grep -q 'signal TERM: cell b is told' "$HOME/err"
   output=$(cat "$HOME/out") status=$rc stderr=''
   [[ $rc -eq 143 ]]
   sum_is 4 2 0 0 2

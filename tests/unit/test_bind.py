@@ -35,10 +35,11 @@ def test_the_budget(bound):
 
 @pytest.mark.parametrize("platform, save, grace", [("null", 20, 30), ("5", 20, 5), ("120", 20, 30), ("0", 20, 0), ("null", 0, 10), ("30", 20, 30)])
 def test_the_grace_is_derived_from_the_save_time(bound, platform, save, grace):
-    """Case 79: one number, save_s + 10, unless the platform gives less."""
+    """Case 79: one number, save_s + 10; behind the platform's own signal less where the platform gives less."""
     b = bound([("grace_s: null", f"grace_s: {platform}")], [("save_s: 20", f"save_s: {save}")])
-    assert b["GRACE_S"].value == grace
-    assert b["GRACE_S"].origin[0] == ("P" if grace != save + 10 else "J")
+    assert b["GRACE_S"].value == save + 10 and b["GRACE_S"].origin == ("J", ("save_s",))
+    assert b["SIGNAL_GRACE_S"].value == grace
+    assert b["SIGNAL_GRACE_S"].origin[0] == ("P" if grace != save + 10 else "J")
 
 
 def test_without_a_tier_nothing_points_to_it(bound):

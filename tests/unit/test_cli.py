@@ -303,9 +303,9 @@ def test_the_readme_shows_what_explain_and_diff_say():
     def plain(text: str) -> str:
         return re.sub(r"lines? [0-9]+(?:, [0-9]+)*", "lines N", re.sub(r":[0-9]+", ":N", text))
 
-    shown = readme.partition("generator explain runpod GRACE_S\n")[2].partition("```")[0]
-    assert plain(shown) == plain(program("explain", "runpod", "GRACE_S").stdout.decode())
-    assert re.search(r"generator diff runpod .*\n--- a/RUNBOOK.md\n(?s:.*)\n-readonly GRACE_S=5\n\+readonly GRACE_S=10\n", readme)
+    shown = readme.partition("generator explain runpod SIGNAL_GRACE_S\n")[2].partition("```")[0]
+    assert plain(shown) == plain(program("explain", "runpod", "SIGNAL_GRACE_S").stdout.decode())
+    assert re.search(r"generator diff runpod .*\n--- a/RUNBOOK.md\n(?s:.*)\n-readonly SIGNAL_GRACE_S=5\n\+readonly SIGNAL_GRACE_S=10\n", readme)
 
 
 def test_diff_tells_the_inputs_digests_and_not_those_of_each_file(gr):
