@@ -23,6 +23,7 @@ do_enter() { # <private folder> <start id> [run_queue's flags]
 do_run() { # <private folder> <start id> [run_queue's flags]
   local REPLY dir=$1 start=$2 taken
   shift 2
+  parse_flags "$@" || return
   taken=$dir/taken
   # Consumed by mkdir: the second half runs once, and only behind the first.
   if [[ ! -d $dir || ! -O $dir || -e $dir/env ]] || ! mkdir -- "$taken" 2>/dev/null; then
@@ -57,20 +58,20 @@ formal_body() {
   code_unchanged || return
   write_formal aggregating '' || return
   event aggregating - - ''
-  run_step aggregate bash "$SELF_DIR/aggregate_to_fs.sh" || return
+  run_step aggregate bash "$SELF_DIR/aggregate_to_fs.sh" ${ONLY:+--only "$ONLY"} || return
   STAGE=proof STEP="PULL_MANIFEST.json"
   cells=$(
     read_queue "$D/queue.tsv"
     plan_in_roster "$D/plans/$F_START.tsv" || { log "$REPLY" && exit "$EX_INTEGRITY"; }
     printf '%s' "${#QUEUE_NAMES[@]}"
   ) || return
-  check_manifest "$cells" || { log "$REPLY" && return "$EX_INTEGRITY"; }
+  check_manifest "$cells" "$D/plans/$F_START.tsv" || { log "$REPLY" && return "$EX_INTEGRITY"; }
   write_success || return
   SUCCEEDED=1
   utc_now
-  printf 'FORMAL_SUCCESS %s run %s start %s cells %s/%s manifest %s\n' "$REPLY" "$RUN_ID" "$F_START" "$M_DONE" "$M_EXPECTED" "$M_DIGEST"
+  printf 'FORMAL_SUCCESS%s %s run %s start %s cells %s/%s manifest %s\n' "${M_PART:+ of a part ($M_PART cells)}" "$REPLY" "$RUN_ID" "$F_START" "$M_DONE" "$M_EXPECTED" "$M_DIGEST"
   write_formal success '' || return
-  event success - - "$M_DONE of $M_EXPECTED cells"
+  event success - - "$M_DONE of $M_EXPECTED cells${M_PART:+, the proof is of a part: $M_PART cells}"
   write_ready success || log "READY_TO_STOP cannot be written"
   [[ $F_POWER != true ]] || power_off
 }

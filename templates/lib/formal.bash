@@ -34,9 +34,10 @@ take_formal() {
   F_PID=${R_pid-} F_TICKS=${R_start_ticks-} F_DIGEST=${R_box_digest-} F_POWER=${R_power_off-} F_SINCE=${R_since-} F_STATE=${R_state-}
 }
 
-# Is FORMAL_SUCCESS there for this run and start, over the manifest that lies in B now?
-success_holds() { # <start id>    returns: 0, or 1 with the reason in REPLY
+# Is FORMAL_SUCCESS there for this run and start, over the manifest that lies in B now? A proof of a part says so.
+success_holds() { # <start id>    returns: 0 with PART_SAID, or 1 with the reason in REPLY
   local start=$1 rc=0 said
+  PART_SAID=''
   read_record "$B/FORMAL_SUCCESS" formal_success/1 "$RUN_ID" || rc=$?
   case $rc in
     1) REPLY="there is no $B/FORMAL_SUCCESS" && return 1 ;;
@@ -45,6 +46,7 @@ success_holds() { # <start id>    returns: 0, or 1 with the reason in REPLY
   [[ ${R_start_id-} == "$start" ]] || { REPLY="$B/FORMAL_SUCCESS is of another start (${R_start_id-})" && return 1; }
   said=${R_manifest_sha256-}
   hash_file "$B/PULL_MANIFEST.json" && [[ $REPLY == "$said" ]] || { REPLY="$B/FORMAL_SUCCESS was said over another PULL_MANIFEST.json" && return 1; }
+  [[ -z ${R_part_cells-} ]] || PART_SAID="a part only: $R_part_cells cells, named in plans/$start.tsv; $R_cells_done of the $R_cells_expected cells of the run are done"
   REPLY=''
 }
 
@@ -68,7 +70,11 @@ judge_formal() {
   case ${R_state-} in
     success)
       FORMAL_STATE=success
-      success_holds "$F_START" || FORMAL_STATE=unknown FORMAL_WHY="the record says success, but ${REPLY-}"
+      if success_holds "$F_START"; then
+        [[ -z $PART_SAID ]] || FORMAL_WHY="$PART_SAID${FORMAL_WHY:+; $FORMAL_WHY}"
+      else
+        FORMAL_STATE=unknown FORMAL_WHY="the record says success, but ${REPLY-}"
+      fi
       ;;
     failed | stopped) FORMAL_STATE=$R_state ;;
     starting | running | aggregating)
@@ -97,7 +103,7 @@ lost_after_all() {
     failed | stopped | success) FORMAL_STATE=$R_state FORMAL_WHY=${R_why-} ;;
   esac
   if [[ $FORMAL_STATE != failed && $FORMAL_STATE != stopped ]] && success_holds "$F_START"; then
-    FORMAL_STATE=success FORMAL_WHY="its process ended right after it had written FORMAL_SUCCESS"
+    FORMAL_STATE=success FORMAL_WHY="${PART_SAID:+$PART_SAID; }its process ended right after it had written FORMAL_SUCCESS"
   fi
 }
 
@@ -160,18 +166,37 @@ move_old_aside() {
   done
 }
 
-# The bundle's manifest says that every cell of the roster is done. Sets M_EXPECTED M_DONE M_DIGEST.
-check_manifest() { # <cells in the roster>    returns: 0 or 65 with the reason in REPLY
+# The bundle's manifest says that every cell of the roster is done, or where --only named a part, every cell of the plan.
+# Sets M_EXPECTED M_DONE M_DIGEST, and M_PART: how many cells the part has, empty where the whole roster is proven.
+check_manifest() { # <cells in the roster> <plan>    returns: 0 or 65 with the reason in REPLY
   local file=$B/PULL_MANIFEST.json body said
   read_record "$file" pull_manifest/1 "$RUN_ID" || { REPLY="$file is not a whole manifest of this run" && return "$EX_INTEGRITY"; }
-  M_EXPECTED=${R_cells_expected-} M_DONE=${R_cells_done-} said=${R_self_sha256-}
+  M_EXPECTED=${R_cells_expected-} M_DONE=${R_cells_done-} M_PART='' said=${R_self_sha256-}
   body=$(sed -n '/^  "self_sha256": /q;p' "$file")
   hash_text "$body"$'\n'
   [[ $REPLY == "$said" ]] || { REPLY="$file does not match its own digest" && return "$EX_INTEGRITY"; }
   [[ ${R_commit-} == "$RUN_COMMIT" ]] || { REPLY="$file is of commit ${R_commit-}, the run of $RUN_COMMIT" && return "$EX_INTEGRITY"; }
-  [[ $M_EXPECTED == "$1" && $M_DONE == "$1" ]] || { REPLY="$file has ${M_DONE:-?} of ${M_EXPECTED:-?} cells done, the roster has $1" && return "$EX_INTEGRITY"; }
+  [[ $M_EXPECTED == "$1" ]] || { REPLY="$file knows ${M_EXPECTED:-?} cells, the roster has $1" && return "$EX_INTEGRITY"; }
+  if [[ -n $ONLY && $M_DONE != "$1" ]]; then
+    part_is_done "$file" "$2" || return
+  elif [[ $M_DONE != "$1" ]]; then
+    REPLY="$file has ${M_DONE:-?} of ${M_EXPECTED:-?} cells done, the roster has $1" && return "$EX_INTEGRITY"
+  fi
   hash_file "$file" || { REPLY="$file cannot be read" && return "$EX_INTEGRITY"; }
   M_DIGEST=$REPLY
+}
+# Each cell of the plan, which are those that --only named, is done by the manifest. Sets M_PART.
+part_is_done() { # <manifest> <plan>    returns: 0 or 65 with the reason in REPLY
+  local name rest n=0
+  local -A well=()
+  while IFS= read -r name; do well[$name]=1; done < <(awk -F'"' '/^    \{"cell": / && $8 == "done" {print $4}' "$1")
+  while IFS=$'\t' read -r name rest; do
+    [[ $name != '#'* ]] || continue
+    [[ -n ${well[$name]-} ]] || { REPLY="cell $name of the part is not done by $1" && return "$EX_INTEGRITY"; }
+    n=$((n + 1))
+  done <"$2"
+  ((n > 0)) || { REPLY="the plan $2 names no cell" && return "$EX_INTEGRITY"; }
+  M_PART=$n
 }
 
 write_success() { # returns: 0 written and read back
@@ -182,6 +207,7 @@ write_success() { # returns: 0 written and read back
   record_text commit "$RUN_COMMIT"
   record_int cells_expected "$M_EXPECTED" || return
   record_int cells_done "$M_DONE" || return
+  record_int part_cells "$M_PART" || return
   record_text manifest_sha256 "$M_DIGEST"
   record_bool power_off "$F_POWER" || return
   utc_now

@@ -1,16 +1,15 @@
 # lib/gates.bash: what must hold before evidence is started; the first gate that does not hold ends it.
-# needs: exit log path record hash room run queue git data syntax probe
+# needs: exit log path record hash room run queue roster states git data syntax probe
 
 # Setup, machine, code, syntax, smoke, data, room: in this order, for a later gate means nothing on a broken base.
 all_gates() { # <start: true or false>
   gate_setup
   gate_machine
   gate_code "$1"
-  read_queue "${QUEUE_FILE:-$SELF_DIR/queue.tsv}"
+  gate_queue
   gate_syntax
   gate_smoke
   gate_data
-  gate_queue
   gate_room
 }
 
@@ -92,18 +91,33 @@ gate_data() {
 }
 
 # The cells of this start, and how many of them are still to be done.
-gate_queue() {
-  local name i of=1 mine=0
-  [[ -z $SHARD ]] || { of=${SHARD#*/} mine=$((${SHARD%/*} - 1)); }
-  CELL_NAMES=() CELLS_DONE=0
-  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
-    ((i % of == mine)) || continue
-    name=${QUEUE_NAMES[i]}
-    CELL_NAMES+=("$name")
-    [[ ! -e $B/records/$name.json ]] || CELLS_DONE=$((CELLS_DONE + 1))
+# As run_queue will see them: the run's roster and what the source has new, of this run's shard; --only names a part.
+gate_queue() { # sets ROSTER_N CELL_NAMES CELL_STATES CELLS_DONE CELLS_LEFT, and QUEUE_NAMES QUEUE_COMMANDS
+  local REPLY name DRY_QUEUE=1
+  RUN_SHARD=${SHARD:-1/1} RUN_ID='' CELL_NAMES=() CELL_STATES=() CELLS_DONE=0
+  declare -gA RECORD_OF=()
+  if find_run; then
+    RUN_ID=$R_run_id RUN_SHARD=$R_shard
+    [[ -z $SHARD || $SHARD == "$RUN_SHARD" ]] ||
+      refuse "$EX_GATE" "run $RUN_ID" "it is of shard $RUN_SHARD, not $SHARD" "give --shard $RUN_SHARD, or a RUN of its own to each box"
+    read_states
+  fi
+  merge_queue
+  ROSTER_N=${#QUEUE_NAMES[@]}
+  for name in "${QUEUE_NAMES[@]}"; do
+    in_part "$name" || continue
+    state_now "$name"
+    CELL_NAMES+=("$name") CELL_STATES+=("$REPLY")
+    [[ $REPLY != 'done' ]] || CELLS_DONE=$((CELLS_DONE + 1))
   done
-  ((${#CELL_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $SHARD" "it owns no cell of the queue" "give fewer shards"
   CELLS_LEFT=$((${#CELL_NAMES[@]} - CELLS_DONE))
+  for name in ${ONLY//,/ }; do
+    [[ " ${CELL_NAMES[*]-} " == *" $name "* ]] ||
+      refuse "$EX_CONFIG" "--only $name" "no cell of the queue has this name" "names: ${QUEUE_NAMES[*]:0:5} …"
+  done
+}
+in_part() { # <cell>    returns: 0 where this start is about it
+  [[ -z $ONLY || ,$ONLY, == *",$1,"* ]]
 }
 
 # Room for the cells that are left, with a tenth more, on each tier; once for both where they share a disk. A checkpoint

@@ -14,6 +14,7 @@ print_plan() { # reads what gates.bash has set
   printf '  smoke     %s\n' "$SMOKE_SAID"
   plan_measured
   printf '  cells     %s, of which done %s, to do %s\n' "${#CELL_NAMES[@]}" "$CELLS_DONE" "$CELLS_LEFT"
+  [[ -z $ONLY ]] || printf '            a part only: %s of the %s cells of the roster; the proof will be of these and will say so\n' "${#CELL_NAMES[@]}" "$ROSTER_N"
   for name in "${CELL_NAMES[@]}"; do
     ((n++ < 10)) || break
     printf '              %s\n' "$name"
@@ -57,11 +58,13 @@ plan_measured() {
 # What this start will produce, written down before it runs: a line a cell, with its output and what must lie there. The
 # proof at the end is held to it (F5 F6).
 write_plan() { # reads what gates.bash has set, F_START    writes: D/plans/<start id>.tsv
-  local REPLY file=$D/plans/$F_START.tsv text name state n=0
-  text="# run $RUN_ID start $F_START commit $RUN_COMMIT cells ${#CELL_NAMES[@]} done $CELLS_DONE to do $CELLS_LEFT"$'\n'
-  for name in "${CELL_NAMES[@]}"; do
-    state='to do'
-    [[ ! -e $B/records/$name.json ]] || state='done'
+  local REPLY file=$D/plans/$F_START.tsv text name state i n=0
+  text="# run $RUN_ID start $F_START commit $RUN_COMMIT cells ${#CELL_NAMES[@]} done $CELLS_DONE to do $CELLS_LEFT"
+  [[ -z $ONLY ]] || text+=", a part: the roster has $ROSTER_N"
+  text+=$'\n'
+  for ((i = 0; i < ${#CELL_NAMES[@]}; i++)); do
+    name=${CELL_NAMES[i]} state='to do'
+    [[ ${CELL_STATES[i]} != 'done' ]] || state='done'
     text+="$name"$'\t'"$state"$'\t'"$B/final_ckpts/$name"$'\t'"${REQUIRED[*]-}"$'\n'
   done
   if ! mkdir -p -- "$D/plans" || ! replace_file "$file" "$text"; then

@@ -132,6 +132,8 @@ def write_facts(bundle):
     success = read_record(bundle.folder, "FORMAL_SUCCESS", "formal_success/1", manifest["run_id"])
     formal = "yes" if run.get("formal") is True else "no" if run.get("formal") is False else "not known"
     ended = success.get("ended") if success.get("manifest_sha256") == manifest["sha256"] else None
+    if ended and success.get("part_cells") is not None:
+        ended = "%s, of a part only: %s cells" % (ended, success["part_cells"])
     lines = ["# Run facts", "", "Written by verify_local.py from the records in this folder. Verified: %s." % bundle.summary, "",
              "- job and profile: %s, %s" % (md(JOB), md(PROFILE)), "- run id: %s" % md(manifest["run_id"]), "- commit: %s" % md(manifest["commit"]),
              "- branch: %s" % md(run.get("branch", "not known")), "- formal: %s" % formal,

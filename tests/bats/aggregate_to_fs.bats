@@ -298,3 +298,18 @@ PY
   sound 2 2 4
   [[ -z $(find "$B" -name '*.tmp') ]]
 }
+
+# F44: judged by a part: its cells must be done; the manifest tells of the others as ever.
+@test "aggregate --only: a part that is done is 0, one that is not is 1, and nobody is hidden" {
+  finished_cell "$D" a
+  run --separate-stderr aggregate --only a
+  [[ $status -eq 0 && $output == *'1 of 2 cells done'*'a part: a'* ]] || fail_with part
+  sound 2 1 2
+  grep -q '"cell": "b", "state": "pending"' "$B/PULL_MANIFEST.json"
+  run --separate-stderr aggregate --only a,b
+  [[ $status -eq 1 && $stderr == *'of --only'*'b: pending'* ]] || fail_with "not done"
+  run --separate-stderr aggregate --only c
+  refused 78 '--only c'
+  run --separate-stderr aggregate --only
+  [[ $status -eq 64 ]]
+}

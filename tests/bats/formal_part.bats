@@ -1,0 +1,78 @@
+# shellcheck disable=SC2030,SC2031,SC2154 # tests are subshells; bats sets status, output and stderr
+load helper
+load formal
+
+setup() { formal_setup; }
+teardown() { formal_teardown; }
+
+# F5 F6 F24 F44 F47 F61: a start over a part plans, runs and proves that part, and says so wherever its success is told.
+@test "formal_run --only: the plan, the counts and the proof are of the part, and say that it is one" {
+  local id
+  smoked
+  formal plan --only s3
+  [[ $status -eq 0 && $output == *'cells     1, of which done 0, to do 1'*'a part only: 1 of the 2 cells'* ]] || fail_with plan
+  formal_ok --only s3
+  id=$(member "$D/formal.json" start_id)
+  [[ $(head -n 1 "$D/plans/$id.tsv") == *' cells 1 done 0 to do 1, a part: the roster has 2' && $(grep -vc '^#' "$D/plans/$id.tsv") -eq 1 ]]
+  [[ $(member "$B/FORMAL_SUCCESS" part_cells)/$(member "$B/FORMAL_SUCCESS" cells_done)/$(member "$B/FORMAL_SUCCESS" cells_expected) == 1/1/2 ]]
+  [[ -s $B/records/s3.json && ! -e $D/claims/s2 ]]
+  grep -q '"cell": "s2", "state": "pending"' "$B/PULL_MANIFEST.json"
+  grep -q '^FORMAL_SUCCESS of a part (1 cells) 20' "$D/formal.log"
+  formal status
+  [[ $status -eq 0 && $output == 'success: a part only: 1 cells'*'1 of the 2 cells of the run are done'* ]] || fail_with status
+  run bash "$BOX/status.sh" --json
+  [[ $output == *'"state": "success"'*'a part only'* ]] || fail_with "status.sh"
+  # The rest; the proof is then of the whole, also where only the rest was asked for.
+  formal_ok --only s2
+  [[ $(member "$B/FORMAL_SUCCESS" part_cells)/$(member "$B/FORMAL_SUCCESS" cells_done) == null/2 && $(grep -c 'part_cells": 1' "$B/FORMAL_SUCCESS.$id") -eq 1 ]]
+  formal status
+  [[ $status -eq 0 && $output == 'success: as recorded'* ]] || fail_with whole
+}
+
+# F44 F61: a part whose cell is not done has no proof, and a name that is no cell starts nothing.
+@test "formal_run --only: no proof over a manifest in which a cell of the part is not done" {
+  fake_siblings
+  sed -i 's/(($# == 0)) || exit 64/:/' "$BOX/run_queue.sh" "$BOX/aggregate_to_fs.sh"
+  smoked
+  formal start --only s4
+  refused 78 '--only s4' 'no cell of the queue'
+  [[ ! -e $D/formal.json ]]
+  export CELLS_DONE_SAID=1
+  sed -i 's/"cells": \[\\n/&    {"cell": "s2", "state": "done", "why": ""},\\n    {"cell": "s3", "state": "failed", "why": "done"}\\n/' "$BOX/aggregate_to_fs.sh"
+  smoked
+  formal start --only s3
+  wait_for 30 ended
+  in_state failed
+  grep -q 'cell s3 of the part is not done' "$D/formal.log"
+  formal_ok --only s2
+}
+
+# A run keeps its shard: the second start need not repeat it, and counts its own cells alone.
+@test "formal_run: a run with a shard plans and proves the cells of that shard, also without the flag" {
+  smoked
+  formal_ok --shard 1/2
+  formal_ok
+  [[ $(member "$B/FORMAL_SUCCESS" cells_expected) -eq 1 && $(grep -vc '^#' "$D/plans/$(member "$D/formal.json" start_id).tsv") -eq 1 ]]
+  formal start --shard 2/2
+  refused 77 'shard 1/2, not 2/2'
+  formal start --shard 3/2
+  [[ $status -eq 64 ]]
+}
+
+# F6: a record that is damaged, or whose copy is, is no done cell; a cell of the roster that the source has lost counts.
+@test "formal_run: plan counts by records that hold and by the run's own roster" {
+  smoked
+  formal_ok
+  formal plan
+  [[ $output == *'cells     2, of which done 2, to do 0'* ]] || fail_with both
+  : >"$B/records/s2.json"
+  formal plan
+  [[ $output == *'cells     2, of which done 1, to do 1'* ]] || fail_with damaged
+  sed -i '/^s3/d' "$BOX/queue.tsv"
+  bash "$BOX/smoke.sh" --waive 'T=queue edited' 2>/dev/null
+  formal plan
+  [[ $output == *'cells     2, of which done 1, to do 1'* ]] || fail_with roster
+  sed -i 's/^s2\t.*/s2\techo other/' "$BOX/queue.tsv"
+  formal plan
+  refused 77 'cell s2' 'differs from the run'
+}
