@@ -26,6 +26,23 @@ def find_strays(folder, listed):
     return found
 
 
+def stray_lines(strays):
+    """One line for each stray, or for a folder with its count where more than two of a kind lie there: a whole run folder that came
+    home (from a notebook) has its claims, logs and code in it."""
+    groups = collections.OrderedDict()
+    for path, kind in strays:
+        parts = path.split("/")
+        above = "/".join(parts[:2] if parts[0] == "final_ckpts" else parts[:1]) if len(parts) > 1 else ""
+        groups.setdefault((above, kind), []).append(path)
+    lines = []
+    for (above, kind), paths in groups.items():
+        if len(paths) > 2 and above:
+            lines.append("%s/: %d files, %s" % (show(above), len(paths), kind))
+        else:
+            lines += ["%s: %s" % (show(path), kind) for path in paths]
+    return lines
+
+
 def metrics_of(results):
     """Up to six numbers of a cell's JSON files, by name: the last row where a file holds a list."""
     numbers = {}
@@ -106,10 +123,11 @@ def print_bundle(bundle):
             print("  excepted: cell %s: %s" % (row["cell"], show(row["why"])))
         elif row["state"] != "done":
             print("  BAD cell %s: it is %s, neither done nor excepted; finish it, aggregate and pull again" % (row["cell"], row["state"]))
-    for path, kind in bundle.strays[:20]:
-        print("  stray: %s: %s; left alone" % (show(path), kind))
-    if len(bundle.strays) > 20:
-        print("  stray: and %d more" % (len(bundle.strays) - 20))
+    lines = stray_lines(bundle.strays)
+    for line in lines[:20]:
+        print("  stray: %s; left alone" % line)
+    if len(lines) > 20:
+        print("  stray: and %d more lines like these" % (len(lines) - 20))
     print("  " + ", ".join("%s %d" % pair for pair in bundle.counts.items()))
 
 

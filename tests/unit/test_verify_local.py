@@ -133,6 +133,21 @@ def test_strays_are_tolerated_and_named(script, tmp_path):  # T26, cases 101 and
     assert "by the system" in strays[0] and "interrupted copy" in strays[1] and "not in the manifest" in strays[2]
 
 
+def test_strays_of_one_folder_are_one_line_with_their_count(script, tmp_path):  # T26: a notebook's whole run folder came home
+    folder = bundle(tmp_path / "L", {"c1": {"best.pth": GOOD}})
+    names = [f"logs/c1/attempt-{n}.log" for n in range(30)] + [f"code/{a}/{b}" for a in "xyz" for b in "pq"] + ["claims/c1/1", "final_ckpts/c1/.a.tmp"]
+    for name in [*names, *(f"final_ckpts/c1/old{n}.pth" for n in range(3)), *(f"final_ckpts/c2/old{n}.pth" for n in range(3))]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    done = run(script, folder)
+    strays = [line[9:] for line in done.stdout.splitlines() if line.startswith("  stray: ")]
+    assert done.returncode == 0 and sorted(strays) == [
+        "claims/c1/1: not in the manifest; left alone", "code/: 6 files, not in the manifest; left alone",
+        "final_ckpts/c1/.a.tmp: left by an interrupted copy; left alone", "final_ckpts/c1/: 3 files, not in the manifest; left alone",
+        "final_ckpts/c2/: 3 files, not in the manifest; left alone", "logs/: 30 files, not in the manifest; left alone"]
+    assert len(json.loads(run(script, folder, "--json").stdout)["runs"][0]["strays"]) == 44  # each of them by name
+
+
 def test_json_is_json_also_for_metrics_that_are_not_finite(script, tmp_path):
     done = run(script, bundle(tmp_path, {"c1": {"metrics.json": b'{"loss": NaN, "acc": 0.5}'}}), "--json")
     value = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(text))
