@@ -277,6 +277,15 @@ def _box(b: Bindings) -> list[Bound]:
             ("P", ("network", "mirrors")),
         ),
         Bound(
+        *(
+            Bound(name, [str(one.get(key, "")) for one in job.get("data", [])], "array", why, at("data"))
+            for name, key, why in (
+                ("DATA_SIZES", "bytes", "and how many bytes; empty: not said"),
+                ("DATA_SUMS", "sha256", "and its digest, where it is one file"),
+                ("DATA_LISTS", "manifest", "and the list of its digests, relative to the code"),
+                ("DATA_UNDER", "under", "hf_home: below HF_HOME, not below the code"),
+            )
+        ),
             "KEEPALIVE_S", network["keepalive"]["interval_s"], "int", "ServerAliveInterval", ("P", ("network", "keepalive", "interval_s"))
         ),
         Bound(

@@ -236,6 +236,11 @@ JOB = {
         "longer than a session",
         "All cells, one after the other, take longer than the platform's cap of a session, which ends them: more sessions, or fewer cells.",
     ),
+    "J328": (
+        "error",
+        "digests that cannot be compared",
+        "`sha256` is of one file, `manifest` lists the files of a folder: one of them, and the list lies outside of what it lists, in git.",
+    ),
     "J325": (
         "error",
         "the run's folder is taken",

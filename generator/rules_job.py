@@ -176,6 +176,17 @@ def artifacts_named(case: Case) -> Found:
             )
 
 
+def data_digests(case: Case) -> Found:
+    """J328: digests that cannot be compared."""
+    for index, one in enumerate(case.j.get("data", [])):
+        if "sha256" in one and "manifest" in one:
+            yield case.say("J328", ("data", index, "sha256"), "there is a manifest too", "keep the one that is maintained")
+        elif "sha256" in one and one["files"] != 1:
+            yield case.say("J328", ("data", index, "sha256"), f"it is of one file, and files is {one['files']}", "list the digests in a manifest")
+        if "manifest" in one and one.get("under") != "hf_home" and (one["manifest"] + "/").startswith(one["path"].rstrip("/") + "/"):
+            yield case.say("J328", ("data", index, "manifest"), f"it lies in '{one['path']}', whose files it lists", "put it beside the data")
+
+
 def no_secret(case: Case) -> Found:
     """J318: looks like a secret."""
     for path, value in walk({key: value for key, value in case.j.items() if key != "cells"}):
@@ -257,6 +268,7 @@ JOB_RULES: list[Rule] = [
     prune_spares,
     required_apart,
     artifacts_named,
+    data_digests,
     no_secret,
     secrets_reach,
     texts_clean,

@@ -67,17 +67,7 @@ drop_room() {
 
 # Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.
 keep_room() { # reads: D CELL
-  printf '%032768d' 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
-}
-
-# Declared data is there. How many files it holds is counted once by the formal gates, not for every cell.
-gate_inputs() { # reads: CODE_DIR DATA_PATHS
-  local path
-  for path in ${DATA_PATHS[@]+"${DATA_PATHS[@]}"}; do
-    [[ $path == /* ]] || path=$CODE_DIR/$path
-    [[ -e $path ]] || refuse "$EX_GATE" "data $path" "it is not there" "push.sh --data, or link it there"
-    [[ ! -d $path || -n $(find -L "$path" -mindepth 1 -print 2>/dev/null | head -n 1) ]] || refuse "$EX_GATE" "data $path" "the folder is empty" "push.sh --data again"
-  done
+  printf '%0*d' "$PROBE_BYTES" 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
 }
 
 # The GPUs that the job needs are there. Sets GPU_SAID ("name, driver") for the record.

@@ -1,6 +1,6 @@
 # lib/push_data.bash: the job's declared data to the box, resumable: rsync where both ends have it, else our own stream.
 # needs: exit log file hash compat ssh push_box push
-# reads: L CODE_DIR D_FOLDER METHOD DATA_PATHS DATA_FILES
+# reads: L CODE_DIR D_FOLDER METHOD DATA_PATHS DATA_FILES DATA_UNDER
 
 readonly DATA_SMALL=4194304 # a file up to this size travels with others
 readonly DATA_TRIES=5
@@ -12,6 +12,7 @@ push_data() {
   if [[ $KIND != owned && $SSH_COPY == true && -n $BOX_RSYNC && $D_FOLDER =~ ^/[A-Za-z0-9._/=,+@-]*$ ]] && command -v rsync >/dev/null 2>&1; then METHOD=rsync; fi
   for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
     ONE=${DATA_PATHS[i]%/}
+    [[ ${DATA_UNDER[i]} != hf_home ]] || { log "data: $ONE is fetched on the box, into HF_HOME" && continue; }
     [[ -e $CODE_DIR/$ONE ]] || refuse "$EX_MISSING" "$CODE_DIR/$ONE" "the declared data are not here" "get them, or set CODE_DIR"
     found=$(find -L "$CODE_DIR/$ONE" -type f | wc -l)
     [[ $((found)) -eq ${DATA_FILES[i]} ]] || refuse "$EX_GATE" "$CODE_DIR/$ONE" "it holds $((found)) files, the job says ${DATA_FILES[i]}" "correct the data or the job"
