@@ -67,7 +67,7 @@ drop_room() {
 
 # Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.
 keep_room() { # reads: D CELL
-  printf '%0*d' "$PROBE_BYTES" 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
+  printf '%032768d' 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
 }
 
 # The GPUs that the job needs are there. Sets GPU_SAID ("name, driver") for the record.
