@@ -254,6 +254,14 @@ def rented_is_shown(case: Case) -> Found:
                 f"tier '{tier['name']}' is optional and durable, and nothing on the box shows that it is there",
                 "write mount or marker: without it the results go to whatever disk has that folder",
             )
+        for other in case.p["storage"]["tiers"]:
+            if tier.get("optional") and other is not tier and other["path"] == tier["path"] and other["proof"] in (tier["proof"], "mount"):
+                yield case.say(
+                    "P334",
+                    ("storage", "tiers", index, "proof"),
+                    f"tier '{tier['name']}' is optional, '{other['name']}' is at {tier['path']} too, and `{tier['proof']}` is true of either",
+                    "write mount-network for the one and mount-local for the other",
+                )
 
 
 def credentials_apart(case: Case) -> Found:

@@ -13,8 +13,8 @@ act() { # <what> <input file or empty> <entry> <further variables...>
   done <"$ANSWER"
   ((rc == 0)) || refuse "$rc" "push to $HOST_NAME" "$what failed" "see the lines above; what arrived is kept, push again"
 }
-readonly -a BOX_FUNCTIONS=(box_places box_member require_path expand_path prove_tier is_mount_point take_input folder_digest
-  hash_tool hash_tool_small hash_stream hash_file hash_text flush box_git place_code replace_file)
+readonly -a BOX_FUNCTIONS=(box_places box_member require_path expand_path prove_tier mount_type mount_kind take_input folder_digest
+  hash_tool hash_tool_small exec_hash_tool hash_file hash_text flush box_git place_code replace_file read_text)
 
 # The scripts beside us, in the folder box/. A carriage return in one means that some tool rewrote the lines.
 check_box_folder() { # sets DIGEST
