@@ -195,6 +195,21 @@ check_data() {
   done
 }
 
+# Digests of little data are compared at once; of more, with --deep, for it takes its time.
+check_digests() { # <index> <what is known of it>    reads: DEEP
+  local rc=0
+  prove_data "$1" known || rc=$?
+  if ((rc == 2)) && ((DEEP == 1 || PROOF_BYTES < 2000000000)); then
+    rc=0
+    prove_data "$1" look || rc=$?
+  fi
+  case $rc in
+    0) row ok data "$2${PROOF_SAID:+; $PROOF_SAID}" ;;
+    2) row unknown data "$2; digests not compared yet: preflight.sh --deep, or the start does" ;;
+    *) row FAIL data "$PROOF_WHAT: $PROOF_WHY" ;;
+  esac
+}
+
 check_budget() {
   local minutes=$((CELLS * NEED_MINUTES)) cost=''
   if [[ ${PRICE_PER_HOUR-} =~ ^[0-9]+([.][0-9]+)?$ ]]; then
@@ -212,21 +227,6 @@ check_hogs() {
       [[ -n $child ]] && row note "du $root" "$child"
     done < <(for said in "$root"/* "$root"/.[!.]*; do
       [[ ! -d $said ]] || bounded du -sk -- "$said/" 2>/dev/null || :
-# Digests of little data are compared at once; of more, with --deep, for it takes its time.
-check_digests() { # <index> <what is known of it>    reads: DEEP
-  local rc=0
-  prove_data "$1" known || rc=$?
-  if ((rc == 2)) && ((DEEP == 1 || PROOF_BYTES < 2000000000)); then
-    rc=0
-    prove_data "$1" look || rc=$?
-  fi
-  case $rc in
-    0) row ok data "$2${PROOF_SAID:+; $PROOF_SAID}" ;;
-    2) row unknown data "$2; digests not compared yet: preflight.sh --deep, or the start does" ;;
-    *) row FAIL data "$PROOF_WHAT: $PROOF_WHY" ;;
-  esac
-}
-
     done | sort -rn | head -n 3 | awk '{kb = $1; sub(/^[0-9]+[ \t]*/, ""); printf "%.2f GB  %s\n", kb / 1e6, $0}')
   done
 }

@@ -78,6 +78,7 @@ gate_smoke() {
 gate_data() {
   local REPLY i path want
   DATA_SAID=()
+  [[ -z $HF_HOME ]] || expand_path HF_HOME
   for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
     want=${DATA_FILES[i]}
     data_place "$i"
@@ -86,6 +87,7 @@ gate_data() {
     count_data "$path" || refuse "$EX_GATE" "data $path" "it cannot be read whole" "look at its rights and its mount"
     [[ $DATA_N == "$want" ]] || refuse "$EX_GATE" "data $path" "it holds $DATA_N files, the job expects $want" "push.sh --data again, or correct 'files' in the job"
     ((DATA_EMPTY < DATA_N)) || refuse "$EX_GATE" "data $path" "all of its $DATA_N files are empty" "push.sh --data again"
+    gate_proof "$i"
     human "$DATA_BYTES"
     DATA_SAID+=("$path: $DATA_N files as expected, $REPLY on disk, $DATA_EMPTY empty${PROOF_SAID:+; $PROOF_SAID}")
   done
@@ -99,7 +101,6 @@ gate_queue() { # sets ROSTER_N CELL_NAMES CELL_STATES CELLS_DONE CELLS_LEFT, and
   declare -gA RECORD_OF=()
   if find_run; then
     RUN_ID=$R_run_id RUN_SHARD=$R_shard
-  [[ -z $HF_HOME ]] || expand_path HF_HOME
     [[ -z $SHARD || $SHARD == "$RUN_SHARD" ]] ||
       refuse "$EX_GATE" "run $RUN_ID" "it is of shard $RUN_SHARD, not $SHARD" "give --shard $RUN_SHARD, or a RUN of its own to each box"
     read_states
@@ -107,7 +108,6 @@ gate_queue() { # sets ROSTER_N CELL_NAMES CELL_STATES CELLS_DONE CELLS_LEFT, and
   merge_queue
   ROSTER_N=${#QUEUE_NAMES[@]}
   for name in "${QUEUE_NAMES[@]}"; do
-    gate_proof "$i"
     in_part "$name" || continue
     state_now "$name"
     CELL_NAMES+=("$name") CELL_STATES+=("$REPLY")
