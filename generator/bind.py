@@ -207,6 +207,8 @@ def _tiers(b: Bindings) -> list[Bound]:
             "tiers that only boxes of one region, zone or host can reach",
             ("P", ("storage", "tiers")),
         ),
+        Bound("TIERS_IN", _shown(b), "array", "what this box has to show: name, proof, role, path", ("P", ("storage", "tiers"))),
+        Bound("TIERS_OUT", _hidden(b), "array", "what was left out, and may not show: name, proof, role, path", ("P", ("storage", "tiers"))),
         Bound(
             "SHARED_PATHS",
             list(dict.fromkeys(shared)),
@@ -214,6 +216,26 @@ def _tiers(b: Bindings) -> list[Bound]:
             "shared and durable tiers: no secret may lie there",
             ("P", ("storage", "tiers")),
         ),
+    ]
+
+
+def _shown(b: Bindings) -> list[str]:
+    """The tiers of this variant that something on the box shows, one for each path: the one that is used, where several share it."""
+    ordered = [tier for tier in (b.durable, b.data) if tier] + b.tiers
+    paths = {tier["path"]: tier for tier in reversed(ordered)}
+    return [
+        f"{tier['name']} {tier['proof']} {'optional' if tier.get('optional') else 'every'} {tier['path']}"
+        for tier in b.tiers
+        if tier["proof"] != "none" and paths[tier["path"]] is tier
+    ]
+
+
+def _hidden(b: Bindings) -> list[str]:
+    storage = b.profile["storage"]
+    return [
+        f"{tier['name']} {tier['proof']} {'kept' if tier['name'] in storage['durable'] + storage['data'] else 'other'} {tier['path']}"
+        for tier in storage["tiers"]
+        if tier["name"] in b.without and tier["proof"] != "none"
     ]
 
 
