@@ -1,9 +1,11 @@
 # lib/checks.bash: what preflight looks at. Each check adds lines to the table; none of them changes anything.
 # needs: exit log path room run probe detach data
 
-# One line of the table. A verdict is ok, note, warn, unknown or FAIL; a FAIL carries the exit code of its kind.
-row() { # <verdict> <check> <value> [exit code for FAIL]
+# One line of the table. A verdict is ok, note, warn, unknown or FAIL; a FAIL carries the exit code of its kind, and where
+# the value does not say it, the command that failed and the smallest remedy (X3).
+row() { # <verdict> <check> <value> [exit code for FAIL] [command] [what to do]
   ROWS_VERDICT+=("$1") ROWS_CHECK+=("$2") ROWS_VALUE+=("${3//[[:cntrl:]]/ }")
+  ROWS_COMMAND+=("${5-}") ROWS_REMEDY+=("${6-}")
   [[ $1 != FAIL || $VERDICT_CODE -ne 0 ]] || VERDICT_CODE=${4:-$EX_GATE}
 }
 
@@ -12,15 +14,15 @@ check_tools() {
   for tool in awk cat cp date df dirname du env find grep head ln mkdir mktemp mv rm sed sleep sort stat sync tail tar tr wc; do
     command -v "$tool" >/dev/null 2>&1 || missing+=" $tool"
   done
-  if [[ -n $missing ]]; then row FAIL tools "missing:$missing" "$EX_MISSING"; else row ok tools "bash $BASH_VERSION and all that is needed"; fi
-  if said=$(git --version 2>/dev/null); then row ok git "$said"; else row FAIL git "not on PATH: a formal run needs it" "$EX_MISSING"; fi
+  if [[ -n $missing ]]; then row FAIL tools "missing:$missing" "$EX_MISSING" "command -v$missing" "install them, or put their folder on PATH"; else row ok tools "bash $BASH_VERSION and all that is needed"; fi
+  if said=$(git --version 2>/dev/null); then row ok git "$said"; else row FAIL git "not on PATH: a formal run needs it" "$EX_MISSING" "git --version" "install git on this machine"; fi
   hash_tool
   row ok sha256 "$HASH_TOOL"
   for tool in rsync timeout setsid; do
     command -v "$tool" >/dev/null 2>&1 || row warn "$tool" "not on PATH: slower or less sure without it"
   done
   if ! command -v "$PY" >/dev/null 2>&1; then
-    row FAIL python "PY=$PY is not there: set it to the python of the environment" "$EX_MISSING"
+    row FAIL python "PY=$PY is not there" "$EX_MISSING" "command -v $PY" "set PY to the python of the environment, by its path"
   else
     said=$(bounded "$PY" --version 2>&1 </dev/null | head -n 1) || said='it does not say its version'
     row ok python "$(command -v "$PY"), $said"
@@ -45,7 +47,7 @@ check_cpu_ram() {
   if [[ -z $RAM_FREE ]]; then
     row unknown ram "$said"
   elif ((${RAM_LIMIT:-$RAM_TOTAL} < NEED_RAM_BYTES)); then
-    row FAIL ram "$said; one cell needs $REPLY"
+    row FAIL ram "$said; one cell needs $REPLY" "$EX_GATE" "cat /proc/meminfo /sys/fs/cgroup/memory.max" "take a larger machine, or correct needs.ram_gb in the job"
   elif ((RAM_FREE < NEED_RAM_BYTES)); then
     row warn ram "$said; one cell needs $REPLY: something else is using it now"
   else row ok ram "$said; one cell needs $REPLY"; fi
@@ -66,10 +68,12 @@ check_gpus() {
   done
   if ((NEED_GPUS == 0)); then
     row ok gpus "none needed; here ${GPU_COUNT:-not known}${GPU_WHY:+ ($GPU_WHY)}"
+  elif [[ $GPU_WHY == 'no nvidia-smi'* && (-e /dev/kfd || -e /dev/accel) ]]; then
+    row unknown gpus "a cell needs $NEED_GPUS; here is another maker's device, which nothing of ours can count"
   elif [[ $GPU_STATE == unknown ]]; then
-    row FAIL gpus "a cell needs $NEED_GPUS, and it cannot be told what is here: $GPU_WHY" "$EX_MISSING"
+    row FAIL gpus "a cell needs $NEED_GPUS, and it cannot be told what is here: $GPU_WHY" "$EX_MISSING" nvidia-smi "make nvidia-smi answer: restart the box, or take another one"
   elif ((GPU_COUNT < NEED_GPUS)); then
-    row FAIL gpus "a cell needs $NEED_GPUS, here are $GPU_COUNT${GPU_WHY:+ ($GPU_WHY)}"
+    row FAIL gpus "a cell needs $NEED_GPUS, here are $GPU_COUNT${GPU_WHY:+ ($GPU_WHY)}" "$EX_GATE" nvidia-smi "take a machine with enough of them, or correct needs.gpus in the job"
   else row ok gpus "$GPU_COUNT here, a cell needs $NEED_GPUS"; fi
 }
 
@@ -89,19 +93,22 @@ check_disk() { # <name> <path> <bytes for one cell or 0> <files for one cell>
   if (($3 > 0)); then
     if ((free < $3)) || [[ -n $inodes && $inodes -lt $4 ]]; then
       verdict=FAIL said+="; one cell needs $3 bytes and $4 files"
-    elif ((free / CELLS < $3)) || [[ -n $inodes && $((inodes / CELLS)) -lt $4 ]]; then
-      verdict=warn said+="; not enough for all $CELLS cells with $3 bytes and $4 files each"
+    elif ((free / CELLS_LEFT < $3)) || [[ -n $inodes && $((inodes / CELLS_LEFT)) -lt $4 ]]; then
+      verdict=warn said+="; not enough for all $CELLS_LEFT cells with $3 bytes and $4 files each"
     fi
   fi
   if [[ $verdict == ok ]] && { ((free < 2000000000)) || [[ -n $inodes && $inodes -lt 20000 ]]; }; then
     verdict=warn said+=": less than 2 GB or 20000 inodes"
   fi
-  row "$verdict" "$1" "$said" "$code"
+  row "$verdict" "$1" "$said" "$code" "df $2" "free room there, or take a larger one"
 }
 
 check_disks() {
-  local REPLY
-  check_disk "data tier" "$DATA_DIR" "$NEED_DISK_BYTES" "$NEED_FILES"
+  local REPLY bytes
+  cells_left
+  # A run that is done needs no room for another cell.
+  bytes=$((CELLS_LEFT > 0 ? NEED_DISK_BYTES : 0))
+  check_disk "data tier" "$DATA_DIR" "$bytes" "$NEED_FILES"
   check_disk scratch "$SCRATCH" 0 0
   [[ -z $HF_HOME ]] || check_disk HF_HOME "$HF_HOME" 0 0
   [[ -z ${HOME-} ]] || check_disk home "$HOME" 0 0
@@ -111,12 +118,21 @@ check_disks() {
   if [[ -z $DURABLE_DIR ]]; then
     row note "durable tier" "none: nothing here outlives the box; pull results before it ends"
   else
-    check_durable
+    check_durable "$bytes"
   fi
+}
+# How many cells of the queue have no record in the bundle yet, into CELLS_LEFT: an estimate, for room and time alone.
+cells_left() {
+  local file
+  CELLS_LEFT=$CELLS
+  for file in "$B"/records/*.json; do
+    [[ ! -s $file ]] || CELLS_LEFT=$((CELLS_LEFT - 1))
+  done
+  ((CELLS_LEFT >= 0)) || CELLS_LEFT=0
 }
 
 # Is the storage that is to survive really there, and not just a folder of its name?
-check_durable() {
+check_durable() { # <bytes for one cell or 0>
   local REPLY tier=$DURABLE_TIER_PATH
   expand_path tier
   tier=${tier%/}
@@ -124,7 +140,7 @@ check_durable() {
     if [[ -d $DURABLE_DIR ]]; then
       row warn "durable proof" "$DURABLE_DIR is not the profile's tier ($tier): that it survives is your word"
     else
-      row FAIL "durable proof" "$DURABLE_DIR is not the profile's tier ($tier), and no folder" "$EX_COPY"
+      row FAIL "durable proof" "$DURABLE_DIR is not the profile's tier ($tier), and no folder" "$EX_COPY" "cd $DURABLE_DIR" "make the folder on storage that survives, or unset DURABLE_DIR"
       return 0
     fi
   elif prove_tier "$tier" "$DURABLE_PROOF"; then
@@ -132,10 +148,10 @@ check_durable() {
       row "$([[ $DURABLE_PROOF == none ]] && echo ok || echo warn)" "durable proof" "$tier ($DURABLE_PROOF); on the same disk as /"
     else row ok "durable proof" "$tier ($DURABLE_PROOF), a disk of its own"; fi
   else
-    row FAIL "durable proof" "$REPLY" "$EX_COPY"
+    row FAIL "durable proof" "$REPLY" "$EX_COPY" "df $tier" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
     return 0
   fi
-  check_disk "durable tier" "$DURABLE_DIR" "$NEED_DISK_BYTES" "$NEED_FILES"
+  check_disk "durable tier" "$DURABLE_DIR" "$1" "$NEED_FILES"
 }
 
 # Where the box lies cannot be asked here, but which storage would be out of reach from another place is known.
@@ -144,7 +160,8 @@ check_region() {
 }
 
 check_detach() {
-  local REPLY one works=''
+  local REPLY one
+  DETACH_WORKS=''
   case $DETACH in
     tmux | screen | nohup) ;;
     *) row note detach "$DETACH: submitted through the platform, not started by formal_run" && return 0 ;;
@@ -152,14 +169,14 @@ check_detach() {
   for one in "$DETACH" "$DETACH_FALLBACK" nohup; do
     case $one in tmux | screen | nohup) ;; *) continue ;; esac
     if detach_trial "$one"; then
-      works=$one
+      DETACH_WORKS=$one
       break
     fi
     row warn detach "$one: $REPLY"
   done
-  if [[ -z $works ]]; then
-    row FAIL detach "nothing works here to start a run that outlives this shell" "$EX_MISSING"
-  else row ok detach "$works: a trial session ran$([[ $works == "$DETACH" ]] || echo " (falling back from $DETACH)")"; fi
+  if [[ -z $DETACH_WORKS ]]; then
+    row FAIL detach "nothing works here to start a run that outlives this shell" "$EX_MISSING" "a trial session by $DETACH" "install tmux or screen"
+  else row ok detach "$DETACH_WORKS: a trial session ran$([[ $DETACH_WORKS == "$DETACH" ]] || echo " (falling back from $DETACH)")"; fi
 }
 
 # Where systemd ends a user's processes at logout, a detached run dies with the last session.
@@ -188,7 +205,7 @@ check_data() {
     data_place "$i"
     path=$REPLY
     if ! count_data "$path"; then
-      row FAIL data "$path: not there, or not readable"
+      row FAIL data "$path: not there, or not readable" "$EX_GATE" "find -L $path -type f" "push.sh --data, or link it there"
     elif [[ $DATA_N != "${DATA_FILES[i]}" || $DATA_EMPTY == "$DATA_N" ]]; then
       row FAIL data "$path: $DATA_N files, $DATA_EMPTY of them empty; the job expects ${DATA_FILES[i]}" "$EX_GATE" "find -L $path -type f" "push.sh --data again, or correct 'files' in the job"
     else check_digests "$i" "$path: $DATA_N files as expected, $DATA_BYTES bytes on disk"; fi
@@ -211,11 +228,11 @@ check_digests() { # <index> <what is known of it>    reads: DEEP
 }
 
 check_budget() {
-  local minutes=$((CELLS * NEED_MINUTES)) cost=''
+  local minutes=$((CELLS_LEFT * NEED_MINUTES)) cost=''
   if [[ ${PRICE_PER_HOUR-} =~ ^[0-9]+([.][0-9]+)?$ ]]; then
     cost=$(awk -v m="$minutes" -v p="$PRICE_PER_HOUR" 'BEGIN {printf ", about %.2f at %s per hour", m / 60 * p, p}')
   fi
-  row note budget "$CELLS cells, about $minutes minutes one at a time$cost"
+  row note budget "$CELLS_LEFT cells to do, about $minutes minutes one at a time$cost"
 }
 
 # The largest folders, through the links that caches often are. Bounded, for it may take long.

@@ -1,10 +1,10 @@
 # lib/gates.bash: what must hold before evidence is started; the first gate that does not hold ends it.
 # needs: exit log path record hash room run queue roster states git data syntax probe
 
-# Setup, machine, code, syntax, smoke, data, room: in this order, for a later gate means nothing on a broken base.
+# Setup, preflight, code, syntax, smoke, data, room: in this order, for a later gate means nothing on a broken base.
 all_gates() { # <start: true or false>
   gate_setup
-  gate_machine
+  gate_preflight
   gate_code "$1"
   gate_queue
   gate_syntax
@@ -15,7 +15,7 @@ all_gates() { # <start: true or false>
 
 gate_setup() {
   local name
-  for name in run_queue.sh aggregate_to_fs.sh; do
+  for name in preflight.sh run_queue.sh aggregate_to_fs.sh; do
     [[ -f $SELF_DIR/$name ]] || refuse "$EX_MISSING" "$SELF_DIR/$name" "it is not beside $PROG" "copy the whole folder box/ again"
   done
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
@@ -24,14 +24,34 @@ gate_setup() {
   BOX_DIGEST=$REPLY
 }
 
-# What one cell needs must be here at all. What cannot be told is only said, in the plan.
-gate_machine() {
-  probe_gpus
-  [[ $GPU_STATE == unknown || $GPU_WHY == 'no nvidia-smi'* || $GPU_COUNT -ge $NEED_GPUS ]] ||
-    refuse "$EX_GATE" "nvidia-smi" "$GPU_COUNT GPUs are here, one cell needs $NEED_GPUS${GPU_WHY:+ ($GPU_WHY)}" "take a machine with enough of them, or correct needs.gpus in the job"
-  probe_ram
-  [[ -z ${RAM_LIMIT:-$RAM_TOTAL} || ${RAM_LIMIT:-$RAM_TOTAL} -ge $NEED_RAM_BYTES ]] ||
-    refuse "$EX_GATE" "memory" "at most ${RAM_LIMIT:-$RAM_TOTAL} bytes can be had here, one cell needs $NEED_RAM_BYTES" "take a larger machine, or correct needs.ram_gb in the job"
+# All that preflight.sh looks at, by itself: its first FAIL shuts the gate with its own code, command and remedy, its warnings
+# are passed on, and its figures are the plan's. Sets CPUS RAM_FREE GPU_COUNT DETACH_WORKS and SAID_OF[check].
+gate_preflight() {
+  local said line rc=0 again="bash $SELF_DIR/preflight.sh"
+  local row='^    \{"verdict": "([A-Za-z]+)", "check": "([^"]*)", "value": "([^"]*)"(, "command": "([^"]*)", "remedy": "([^"]*)")?\},?$'
+  declare -gA SAID_OF=()
+  CPUS=1 RAM_FREE='' GPU_COUNT='' DETACH_WORKS=''
+  said=$(bash "$SELF_DIR/preflight.sh" --json) || rc=$?
+  [[ $said == '{'$'\n''  "schema": "preflight/1"'*$'\n''}' ]] ||
+    refuse "$((rc > 0 ? rc : EX_GATE))" "$again --json" "it ended with $rc and without its table" "$again, and see what it says"
+  while IFS= read -r line; do
+    if [[ $line =~ $row ]]; then
+      SAID_OF[${BASH_REMATCH[2]}]+=${SAID_OF[${BASH_REMATCH[2]}]:+$'\n'}${BASH_REMATCH[3]}
+      case ${BASH_REMATCH[1]} in
+        FAIL) refuse "$((rc > 0 ? rc : EX_GATE))" "preflight, ${BASH_REMATCH[2]}${BASH_REMATCH[5]:+: ${BASH_REMATCH[5]}}" "${BASH_REMATCH[3]}" "${BASH_REMATCH[6]:-mend that, then: $again}" ;;
+        warn | unknown) log "preflight: ${BASH_REMATCH[1]}: ${BASH_REMATCH[2]}: ${BASH_REMATCH[3]}" ;;
+      esac
+    elif [[ $line =~ ^\ \ \"(cpus|ram_free_bytes|gpus|detach)\":\ \"?([a-z0-9]*)\"?,$ ]]; then
+      line=${BASH_REMATCH[2]#null}
+      case ${BASH_REMATCH[1]} in
+        cpus) CPUS=$line ;;
+        ram_free_bytes) RAM_FREE=$line ;;
+        gpus) GPU_COUNT=$line ;;
+        detach) DETACH_WORKS=$line ;;
+      esac
+    fi
+  done <<<"$said"
+  ((rc == 0)) || refuse "$rc" "$again --json" "it ended with $rc" "$again, and see what it says"
 }
 
 gate_code() { # <start: true or false>

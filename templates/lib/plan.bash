@@ -93,20 +93,15 @@ plan_in_roster() { # <plan>    returns: 0, or 65 with the reason in REPLY
   ((n > 0)) || { REPLY="the plan $1 names no cell" && return "$EX_INTEGRITY"; }
 }
 
-plan_resources() { # <slots>
-  local REPLY total limit free
-  probe_cpus
+# What preflight has read, and what so many cells side by side want of it.
+plan_resources() { # <slots>    reads: CPUS RAM_FREE GPU_COUNT SAID_OF
+  local REPLY
   recommend "$1" "$NEED_RAM_BYTES"
-  printf '  cpu       %s usable: nproc %s, affinity %s, cgroup quota %s\n' "$CPUS" "${CPU_NPROC:-not known}" \
-    "${CPU_AFFINITY:-not known}" "${CPU_QUOTA:+$((CPU_QUOTA / 100)).$(printf '%02d' $((CPU_QUOTA % 100)))}${CPU_QUOTA:-none}"
-  human "$RAM_TOTAL" && total=$REPLY
-  human "$RAM_LIMIT" && limit=$REPLY
-  [[ -n $RAM_LIMIT ]] || limit=none
-  human "$RAM_FREE" && free=$REPLY
+  printf '  cpu       %s\n' "${SAID_OF[cpu]-}"
   human $((NEED_RAM_BYTES * $1))
-  printf '  ram       %s free for us: machine %s, cgroup limit %s; %s cell(s) need %s\n' "$free" "$total" "$limit" "$1" "$REPLY"
-  [[ -z $RAM_FREE || $RAM_FREE -ge $((NEED_RAM_BYTES * $1)) ]] || log "warning: $free of memory is free, $1 cell(s) at a time need $REPLY"
-  printf '  gpu       %s needed for a cell; here: %s\n' "$NEED_GPUS" "${GPU_COUNT:-not known}${GPU_WHY:+ ($GPU_WHY)}"
+  printf '  ram       %s; %s at a time: %s\n' "${SAID_OF[ram]-}" "$1" "$REPLY"
+  [[ -z $RAM_FREE || $RAM_FREE -ge $((NEED_RAM_BYTES * $1)) ]] || log "warning: $RAM_FREE bytes of memory are free, $1 cell(s) at a time need $REPLY"
+  printf '  gpu       %s\n' "${SAID_OF[gpus]-}"
   [[ -z $GPU_COUNT || $GPU_COUNT -ge $((NEED_GPUS * $1)) ]] || log "warning: $GPU_COUNT GPUs here, $1 cell(s) at a time need $((NEED_GPUS * $1))"
   printf '  threads   recommended for each cell: %s loader worker(s), %s thread(s)\n' "$WORKERS" "$THREADS"
 }

@@ -156,28 +156,6 @@ shim() { # <tool> <script>
   [[ $status -eq 0 && $stderr == *'one checkpoint had 2000000 bytes'* && $stderr == *'saving took 77 s'* && $stderr == *'held 90000000000000 bytes'* ]] || fail_with warned
 }
 
-# F22 F27: one cell's needs against this machine, before code and smoke are asked.
-@test "formal gate: fewer GPUs or less memory than one cell needs shuts it; what cannot be told does not" {
-  smoked
-  set_const() { sed -i "s/^readonly $1=.*/readonly $1=$2/" "$BOX/formal_run.sh"; }
-  set_const NEED_GPUS 2
-  smoked
-  formal plan
-  [[ $status -eq 0 && $output == *'no nvidia-smi'* ]] || fail_with "no driver"
-  shim nvidia-smi 'echo "0, NVIDIA L4, 550.54.15, 23034, 1"'
-  formal plan
-  refused 77 '1 GPUs are here, one cell needs 2'
-  shim nvidia-smi 'echo "No devices were found"'
-  formal plan
-  refused 77 '0 GPUs are here'
-  shim nvidia-smi 'echo "Failed to initialize NVML"; exit 9'
-  formal plan
-  [[ $status -eq 0 && $output == *'Failed to initialize NVML'* ]] || fail_with unknown
-  set_const NEED_RAM_BYTES 90000000000000
-  formal plan
-  refused 77 'memory' 'one cell needs 90000000000000'
-}
-
 # Case 49: a launch by setsid that dies at once is noticed at once, not after a minute of silence.
 @test "formal_run: a detached part that is dead at birth under setsid is seen to be gone" {
   smoked

@@ -1,0 +1,95 @@
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # words for shims; tests are subshells; bats sets status, output and stderr
+# formal_run asks preflight.sh for all that it looks at (F22); preflight.bats has what is looked at.
+load helper
+load formal
+
+setup() { formal_setup; }
+teardown() { formal_teardown; }
+
+shim() { # <tool> <script>
+  mkdir -p "$BATS_TEST_TMPDIR/bin"
+  printf '#!%s\n%s\n' "$(type -P bash)" "$2" >"$BATS_TEST_TMPDIR/bin/$1"
+  chmod +x "$BATS_TEST_TMPDIR/bin/$1"
+  PATH=$BATS_TEST_TMPDIR/bin:${PATH//"$BATS_TEST_TMPDIR/bin:"/}
+  hash -r
+}
+set_const() { sed -i "s|^readonly $1=.*|readonly $1=$2|" "$BOX"/*.sh; }
+
+# F22 F27 X3: machine and GPUs, before code and smoke are asked; another maker's device and a driver that is silent are told apart.
+@test "formal gate: fewer GPUs or less memory than one cell needs shuts it, with command and remedy" {
+  set_const NEED_GPUS 2
+  formal plan
+  refused 77 'preflight, gpus: nvidia-smi' 'no nvidia-smi on PATH' 'needs.gpus'
+  shim nvidia-smi 'echo "0, NVIDIA L4, 550.54.15, 23034, 1"'
+  formal plan
+  refused 77 'a cell needs 2, here are 1'
+  shim nvidia-smi 'echo "Failed to initialize NVML"; exit 9'
+  formal plan
+  refused 69 'Failed to initialize NVML' 'restart the box'
+  set_const NEED_GPUS 0
+  set_const NEED_RAM_BYTES 90000000000000
+  formal start
+  refused 77 'preflight, ram: cat /proc/meminfo' 'one cell needs' 'needs.ram_gb'
+  [[ ! -e $D/formal.json && ! -e $D/run.json ]]
+}
+
+# F22 X3: the rest of the table, each with its own code.
+@test "formal gate: start looks at tools, interpreter, room, tiers and sessions as preflight does" {
+  smoked
+  PY=/nowhere/python formal start
+  refused 69 '/nowhere/python' 'set PY'
+  shim df 'case "$*" in *-i*) echo h; echo "dev 100 95 5 95% /data" ;; *) echo h; echo "dev 100000000 1 99999999 1% /data" ;; esac'
+  formal start
+  refused 73 "preflight, data tier: df $DATA_DIR" '5 inodes free' 'free room there'
+  rm "$BATS_TEST_TMPDIR/bin/df"
+  shim setsid 'exit 1'
+  DETACH=nohup formal start
+  refused 69 'preflight, detach' 'outlives this shell' 'install tmux or screen'
+  rm "$BATS_TEST_TMPDIR/bin/setsid"
+  set_const DURABLE_TIER_PATH "$DURABLE_DIR"
+  set_const DURABLE_PROOF marker
+  formal plan
+  refused 74 'preflight, durable proof: df' '.gpu-runbook-tier is missing' 'attach the storage'
+  [[ ! -e $D/formal.json ]]
+}
+
+# A preflight that cannot be made has failed; what only warns opens the gate and is passed on.
+@test "formal gate: no table is no preflight, and a warning is passed on" {
+  smoked
+  shim nvidia-smi 'echo "0, NVIDIA L4, 550.54.15, 23034, 20000"'
+  formal plan
+  [[ $status -eq 0 && $stderr == *'preflight: warn: gpu 0: '*'somebody is on it'* && $output == *'gpu       none needed; here 1'* ]] || fail_with warned
+  printf 'exit 0\n' >"$BOX/preflight.sh"
+  formal start
+  refused 77 'preflight.sh --json' 'without its table'
+  printf 'printf "{\\n  \\"schema\\": \\"preflight/1\\"\\n}\\n"; exit 78\n' >"$BOX/preflight.sh"
+  formal start
+  refused 78 'preflight.sh --json' 'ended with 78'
+  rm "$BOX/preflight.sh"
+  formal start
+  refused 69 preflight.sh 'box/ again'
+}
+
+# Issue 5: the gate does not cry wolf: a finished run has filled the disk, and its second start needs no room.
+@test "formal gate: a second run right after the first passes on a disk that the first has filled" {
+  smoked
+  formal_ok
+  shim df 'case "$*" in *-i*) echo h; echo "dev 100000 99997 3 100% /data" ;; *) echo h; echo "dev 100000000 99999990 10 100% /data" ;; esac'
+  formal_ok
+  rm "$B/records/s2.json" # one cell is to be done again: now it does
+  formal start
+  refused 73 'one cell needs'
+}
+
+# Case 53: what preflight found to work is what start uses, tried once.
+@test "formal gate: the session is the one that preflight has tried" {
+  need_tool tmux
+  smoked
+  shim screen 'echo "Directory must have mode 777" >&2; exit 1'
+  set_const DETACH_FALLBACK tmux
+  smoked
+  DETACH=screen formal start
+  [[ $status -eq 0 && $stderr == *'preflight: warn: detach: screen: Directory must have mode 777'* && $stderr == *'falling back from screen to tmux'* ]] || fail_with fallback
+  wait_for 30 ended
+  in_state success
+}
