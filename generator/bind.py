@@ -247,6 +247,9 @@ def _cell(b: Bindings) -> list[Bound]:
 
     grace = grace_s(b.profile, job)
     ours = job["save_s"] + SAVE_MARGIN_S
+    environment = job.get("environment", {})
+    witnesses = [(tier, one) for tier in ("kernel", "docs") for one in environment.get(tier, [])]
+    env_at = at("environment") if environment else None
     return [
         Bound("SAVE_S", job["save_s"], "int", "seconds that one checkpoint takes", at("save_s")),
         Bound("GRACE_S", ours, "int", "seconds between our signal and the kill: save_s + 10", at("save_s")),
@@ -273,6 +276,15 @@ def _cell(b: Bindings) -> list[Bound]:
         Bound("SMOKE_ARTIFACT", job["smoke"]["artifact"], "text", "the checkpoint that it must leave in CELL_DIR", at("smoke", "artifact")),
         Bound("SMOKE_TIMEOUT_S", job["smoke"]["timeout_s"], "int", "seconds until it is stopped", at("smoke", "timeout_s")),
         Bound("SECRETS", job.get("secrets", []), "array", "names of variables, never values", at("secrets")),
+        Bound("ENV_IMPORTS", environment.get("imports", []), "array", "modules that PY must import", env_at),
+        *(
+            Bound(name, [one[key] if key else tier for tier, one in witnesses], "array", why, env_at)
+            for name, key, why in (
+                ("ENV_TIERS", "", "what shows that the environment works: a kernel that runs, documentation that holds"),
+                ("ENV_COMMANDS", "command", "the commands"),
+                ("ENV_EXPECTS", "expect", "and what a line of their answers matches"),
+            )
+        ),
         Bound(
             "DATA_PATHS", [one["path"] for one in job.get("data", [])], "array", "data that must be there, relative to the code", at("data")
         ),
