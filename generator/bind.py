@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import cells as cells_module
-from .budget import DEFAULT_FILES, GB, SAVE_MARGIN_S, budget, choose, folder, grace_s, left_out, outlives
+from .budget import DEFAULT_FILES, GB, SAVE_MARGIN_S, budget, choose, folder, grace_s, left_out, outlives, session_s
 from .load import Document
 
 DEFAULT_RETRIES = 2
@@ -80,7 +80,7 @@ def bind(profile_doc: Document, job_doc: Document, without: tuple[str, ...] = ()
         clocks(profile),
         budget(profile, job, data, durable),
     )
-    table = [*_identity(found), *_places(found), *_tiers(found), *_cell(found), *_box(found), *_teardown(found)]
+    table = [*_identity(found), *_places(found), *_tiers(found), *_cell(found), *_box(found), *_teardown(found), *_session(found)]
     found.by_name = {one.name: one for one in table}
     return found
 
@@ -380,6 +380,25 @@ def _teardown(b: Bindings) -> list[Bound]:
             "array",
             "what strikes by itself",
             ("P", ("launch", "surface", "danger_clocks")),
+        ),
+    ]
+
+
+def _session(b: Bindings) -> list[Bound]:
+    return [
+        Bound(
+            "SESSION_S",
+            session_s(b.profile),
+            "int",
+            "a session's queue stops after so many seconds, an hour before its cap; 0: no cap is known",
+            ("P", ("interruption", "clocks")),
+        ),
+        Bound(
+            "AWAY",
+            [f"{tier['name']} {tier['proof']} {tier['path']}" for tier in b.tiers if tier is not b.data and outlives(tier, b.meter_stop)],
+            "array",
+            "what outlives a session: name, proof, path",
+            ("P", ("storage", "tiers")),
         ),
     ]
 

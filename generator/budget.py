@@ -100,6 +100,12 @@ def session_cap(profile: dict) -> dict | None:
     return min(caps, key=lambda one: one["after_s"], default=None)
 
 
+def session_s(profile: dict) -> int:
+    """After how many seconds a session's queue ends by itself: an hour before the shortest cap of a session; 0 = no cap is known."""
+    cap = session_cap(profile)
+    return max(cap["after_s"] - 3600, 1800) if cap else 0
+
+
 def budget(profile: dict, job: dict, data: dict, durable: dict | None) -> dict:
     """Room and time for all cells. The durable tier is counted with as much as the data tier, which is the most it can be."""
     number = cells_module.count(job)

@@ -144,7 +144,7 @@ def explain(given: argparse.Namespace) -> int:
     files = _rendered(b)
     if files is None:
         return 1
-    texts = {path: output.data.decode().split("\n") for path, output in files.items() if path != "box/queue.tsv"}
+    texts = {path: output.data.decode().split("\n") for path, output in files.items() if path not in ("box/queue.tsv", "notebook/install_cell.py")}
     for name in [given.name] if given.name else list(b.by_name):
         sys.stdout.write(_explained(b, name, texts, bool(given.name)))
     return 0

@@ -38,6 +38,7 @@ TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 BOX = ("preflight.sh", "smoke.sh", "run_one.sh", "run_queue.sh", "formal_run.sh", "status.sh", "aggregate_to_fs.sh")
 LOCAL = ("smoke.sh", "push.sh", "patrol.sh", "pull.sh", "verify_phase.sh", "verify_local.py", "teardown.sh")
 LOCAL_NO_SSH = ("smoke.sh", "verify_phase.sh", "verify_local.py", "teardown.sh")
+NOTEBOOK = {"box": (*BOX, "session.sh"), "notebook": ("run_cell.py",), "local": LOCAL_NO_SSH}
 
 
 class TemplateBug(Exception):
@@ -54,6 +55,8 @@ class Output:
 
 def scripts(kind: str) -> dict[str, tuple[str, ...]]:
     """The scripts that a kind of platform gets, by folder."""
+    if kind == "notebook":
+        return NOTEBOOK
     return {"box": BOX, "local": LOCAL if kind in SSH_KINDS else LOCAL_NO_SSH}
 
 
@@ -66,6 +69,10 @@ def render(b: Bindings) -> dict[str, Output]:
             raise TemplateBug(f"there is no templates/{template}")
         out[target] = Output(_render_one(b, target, template).encode(), target.endswith((".sh", ".py")))
     out["box/queue.tsv"] = Output(cells_module.queue_tsv(b.job))
+    if b["KIND"].value == "notebook":
+        from . import notebook
+
+        out[notebook.CELL] = Output(notebook.install_cell(b, out).encode(), True)
     return out
 
 

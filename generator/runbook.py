@@ -6,7 +6,6 @@ import re
 
 from . import quote
 from .bind import Bindings, action_fields
-from .budget import session_cap
 
 SSH = ("ssh-rental", "cloud-vm", "slurm")
 # The six rows that every runbook shows, in order.
@@ -37,7 +36,7 @@ def helpers(b: Bindings) -> dict:
         "say": quote.Safe, "gap": quote.Safe(), "clause": lambda text: prose(str(text).rstrip(". ")),
         "get": lambda item, key: item.get(key, ""), "yes": lambda value: quote.Safe("yes" if value else "no"),
         "run_dir": f"{b['DATA_DIR'].value}/{b['RUN'].value}", "bundle_dir": f"{b['DURABLE_DIR'].value or b['DATA_DIR'].value}/{b['RUN'].value}",
-        "run_word": quote.Safe("${RUN:-" + run_word(b["RUN"].value) + "}"), "session_s": session_s(b), "adopt": adopt(b["KIND"].value), "need_flags": quote.Safe(need_flags(b)),
+        "run_word": quote.Safe("${RUN:-" + run_word(b["RUN"].value) + "}"), "session_s": b["SESSION_S"].value if b["KIND"].value == "notebook" else 0, "adopt": adopt(b["KIND"].value), "need_flags": quote.Safe(need_flags(b)),
         "job_minutes": b.budget["minutes"] * 6 // 5 + 15, "stop_days": next((one["retention_days"] for one in b.actions if one["like"] == "stop"), None),
         "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
         "long_job": b.budget["minutes"] > 60, "action_of": lambda action: how(b, action), "spaced": lambda items: ", ".join(items) or "nothing",
@@ -66,12 +65,6 @@ def need_flags(b: Bindings) -> str:
     """What one cell needs, as flags of srun and sbatch."""
     gpus = f"--gpus={b['NEED_GPUS'].value} " if b["NEED_GPUS"].value else ""
     return f"{gpus}--mem={-(-b['NEED_RAM_BYTES'].value // 1000000)}M"
-
-
-def session_s(b: Bindings) -> int:
-    """After how many seconds a notebook's queue ends by itself: an hour before the shortest cap of a session; 0 = no cap is known."""
-    cap = session_cap(b.profile)
-    return max(cap["after_s"] - 3600, 1800) if cap and b["KIND"].value == "notebook" else 0
 
 
 def words(b: Bindings) -> dict[str, str]:

@@ -4,7 +4,7 @@ usage: lint_scripts.py [FOLDER]    FOLDER holds one compiled folder for each pro
 
 Below its block of bound values a script is the same for every profile of a kind (a test holds that). So shellcheck reads
 one whole script for each different body, and of the others the part down to the end of the block, where values differ.
-bash -n and shfmt read all of them whole.
+bash -n and shfmt read all of them whole, and Python compiles its own, the cells of the notebooks among them.
 """
 
 from __future__ import annotations
@@ -68,6 +68,17 @@ def own_scripts() -> tuple[list[Path], list[Path]]:
     return sorted(whole), sorted((ROOT / "templates/lib").glob("*.bash"))
 
 
+def python_faults(files: list[Path]) -> str:
+    """What Python itself says of scripts that it cannot read."""
+    said = ""
+    for file in files:
+        try:
+            compile(file.read_bytes(), str(file), "exec")
+        except (SyntaxError, ValueError) as error:
+            said += f"{file}: {error}\n"
+    return said
+
+
 def main() -> int:
     """Print all findings; 0 where there is none, 69 where a checker is missing."""
     for tool in ("shellcheck", "shfmt"):
@@ -78,6 +89,8 @@ def main() -> int:
         folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary) / "compiled"
         findings = [] if len(sys.argv) > 1 else [compile_all(folder)]
         scripts = sorted(folder.glob("*/*/*.sh"))
+        pythons = [*sorted(folder.glob("*/*/*.py")), *sorted((ROOT / "templates").glob("*/*.py"))]
+        findings.append(python_faults(pythons))
         whole, tops = split(scripts, Path(temporary) / "tops")
         own, libraries = own_scripts()
         check = [BIN / "shellcheck", "--rcfile", ROOT / ".shellcheckrc", "-S", "style"]
@@ -89,7 +102,7 @@ def main() -> int:
             findings += pool.map(run, calls)
     text = "".join(findings)
     sys.stdout.write(text)
-    print(f"lint_scripts: {len(scripts)} compiled scripts ({len(whole)} different bodies), {len(own)} of our own, {len(libraries)} libraries"
+    print(f"lint_scripts: {len(scripts)} compiled scripts ({len(whole)} different bodies), {len(own)} of our own, {len(libraries)} libraries, {len(pythons)} of Python"
           + (": findings above" if text else ": clean"))
     return 1 if text or not scripts else 0
 
