@@ -271,7 +271,7 @@ def _cell(b: Bindings) -> list[Bound]:
         Bound("NEED_DISK_BYTES", round(needs["disk_gb"] * GB), "int", "disk for one cell", at("needs", "disk_gb")),
         Bound("NEED_FILES", needs.get("files", DEFAULT_FILES), "int", "files of one cell", at("needs", "files")),
         Bound("NEED_RAM_BYTES", round(needs["ram_gb"] * GB), "int", "host memory for one cell", at("needs", "ram_gb")),
-        Bound("NEED_MINUTES", max(1, round(needs["minutes"])), "int", "expected minutes for one cell", at("needs", "minutes")),
+        Bound("NEED_S", max(1, round(needs["minutes"] * 60)), "int", "expected seconds for one cell", at("needs", "minutes")),
         Bound("SMOKE_COMMAND", job["smoke"]["command"], "text", "the short trial", at("smoke", "command")),
         Bound("SMOKE_ARTIFACT", job["smoke"]["artifact"], "text", "the checkpoint that it must leave in CELL_DIR", at("smoke", "artifact")),
         Bound("SMOKE_TIMEOUT_S", job["smoke"]["timeout_s"], "int", "seconds until it is stopped", at("smoke", "timeout_s")),

@@ -37,7 +37,7 @@ def helpers(b: Bindings) -> dict:
         "get": lambda item, key: item.get(key, ""), "yes": lambda value: quote.Safe("yes" if value else "no"),
         "run_dir": f"{b['DATA_DIR'].value}/{b['RUN'].value}", "bundle_dir": f"{b['DURABLE_DIR'].value or b['DATA_DIR'].value}/{b['RUN'].value}",
         "run_word": quote.Safe("${RUN:-" + run_word(b["RUN"].value) + "}"), "session_s": b["SESSION_S"].value if b["KIND"].value == "notebook" else 0, "adopt": adopt(b["KIND"].value), "need_flags": quote.Safe(need_flags(b)),
-        "job_minutes": b.budget["minutes"] * 6 // 5 + 15, "stop_days": next((one["retention_days"] for one in b.actions if one["like"] == "stop"), None),
+        "job_minutes": int(b.budget["minutes"] * 6 / 5) + 15, "each_minutes": quote.Safe(f"{b.job['needs']['minutes']:g}"), "stop_days": next((one["retention_days"] for one in b.actions if one["like"] == "stop"), None),
         "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
         "long_job": b.budget["minutes"] > 60, "action_of": lambda action: how(b, action), "spaced": lambda items: ", ".join(items) or "nothing",
         "spaced_or_dash": lambda items: ", ".join(items) or "–",

@@ -228,7 +228,7 @@ check_digests() { # <index> <what is known of it>    reads: DEEP
 }
 
 check_budget() {
-  local minutes=$((CELLS_LEFT * NEED_MINUTES)) cost=''
+  local minutes=$(((CELLS_LEFT * NEED_S + 59) / 60)) cost=''
   if [[ ${PRICE_PER_HOUR-} =~ ^[0-9]+([.][0-9]+)?$ ]]; then
     cost=$(awk -v m="$minutes" -v p="$PRICE_PER_HOUR" 'BEGIN {printf ", about %.2f at %s per hour", m / 60 * p, p}')
   fi

@@ -27,7 +27,7 @@ print_plan() { # reads what gates.bash has set
   ((${#DATA_PATHS[@]} > 0)) || printf '  data      the job declares none\n'
   plan_resources "$slots"
   rounds=$(((CELLS_LEFT + slots - 1) / slots))
-  minutes=$((rounds * NEED_MINUTES))
+  minutes=$(((rounds * NEED_S + 59) / 60))
   printf '  time      about %s minutes for what is left, %s at a time%s\n' "$minutes" "$slots" "$(plan_cost "$minutes")"
   [[ ${F_POWER-} != true ]] || printf '  power     off after success: %s\n' "${POWER_OFF_COMMAND[*]}"
 }

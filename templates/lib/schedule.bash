@@ -1,6 +1,6 @@
 # lib/schedule.bash: cells into slots, judged by their records, counted so that the sum is always true.
 # needs: exit log file record run claim states roster idle
-# reads: SLOTS SLOT_GPUS RETRY_MAX NEED_MINUTES ONLY SKIP_FAILED ADOPT SELF_DIR
+# reads: SLOTS SLOT_GPUS RETRY_MAX NEED_S ONLY SKIP_FAILED ADOPT SELF_DIR
 
 # The plan: cells of the roster that this call is to see to. P_NAME, and P_PHASE:
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
@@ -247,7 +247,7 @@ say_progress() { # <index> <seconds>
   local REPLY left bar='' eta='not known' per
   count_phases
   left=$((C_TODO + C_RUNNING))
-  if ((TOOK_N > 0)); then per=$((TOOK / TOOK_N)); else per=$((NEED_MINUTES * 60)); fi
+  if ((TOOK_N > 0)); then per=$((TOOK / TOOK_N)); else per=$NEED_S; fi
   span $(((left * per + SLOTS - 1) / SLOTS))
   eta=$REPLY
   [[ ! -t 2 ]] || { draw_bar $((${#P_NAME[@]} - left)) ${#P_NAME[@]} && bar="$REPLY "; }

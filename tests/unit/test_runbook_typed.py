@@ -111,6 +111,13 @@ def test_slurm_is_one_job_on_one_node(job):  # case 131: a run belongs to one bo
     assert "`TERM`" in section(text("slurm"), "Phase 4: monitoring") and "none-yet" in section(text("slurm"), "Your values")
 
 
+def test_minutes_may_be_a_fraction(tmp_path):  # a cell of 24 s is not planned as one of a minute, and sbatch takes whole minutes only
+    job = tmp_path / "short.yaml"
+    job.write_text(re.sub(r"minutes: [0-9.]+", "minutes: 0.4", (ROOT / "jobs/demo.yaml").read_text()))
+    page = text("slurm", str(job))
+    assert "4 × 0.4 min = 0.03 h" in page and re.search(r" --time=16 ", page)
+
+
 def test_the_batch_script_checkpoints_and_aggregates(tmp_path):  # S55 T6: TERM before the limit reaches the queue
     block = blocks(section(text("slurm"), "Phase 3: detached launch"), "bash")[0]
     (tmp_path / "job").write_text(re.search(r"<<'JOB'\n(.*)^JOB$", block, re.M | re.S)[1], encoding="utf-8")
