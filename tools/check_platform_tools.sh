@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the platforms' own tools, at the versions of tools/platform_tools.py, into throw-away environments under build/, and
-# holds the profiles' commands against their --help. Needs a package index; not part of make test.
+# holds the profiles' commands against their --help. Needs a package index, a gigabyte and some minutes; not part of make test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly PROG=check_platform_tools.sh PY=.venv/bin/python
@@ -11,7 +11,8 @@ usage() {
   cat <<'USAGE'
 usage: tools/check_platform_tools.sh [--keep]
 
-Prints one row for each command: ok, or what the tool does not know. --keep leaves build/platform-tools/ for the next time.
+Prints one row for each command: ok, or what the tool does not know. Tools that no package index has (gcloud, kubectl, Slurm's)
+are asked where this machine has them. --keep leaves build/platform-tools/ for the next time (1 GB: azure-cli is large).
 exit codes: 0 all known, 1 a command is not, 64 usage, 69 a tool cannot be installed
 USAGE
 }
