@@ -204,17 +204,21 @@ check_data() {
   for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
     data_place "$i"
     path=$REPLY
+    data_remedy "$i"
     if ! count_data "$path"; then
-      row FAIL data "$path: not there, or not readable" "$EX_GATE" "find -L $path -type f" "push.sh --data, or link it there"
+      row FAIL data "$path: not there, or not readable" "$EX_GATE" "find -L $path -type f" "$REPLY, or link it there"
     elif [[ $DATA_N != "${DATA_FILES[i]}" || $DATA_EMPTY == "$DATA_N" ]]; then
-      row FAIL data "$path: $DATA_N files, $DATA_EMPTY of them empty; the job expects ${DATA_FILES[i]}" "$EX_GATE" "find -L $path -type f" "push.sh --data again, or correct 'files' in the job"
-    else check_digests "$i" "$path: $DATA_N files as expected, $DATA_BYTES bytes on disk"; fi
+      row FAIL data "$path: $DATA_N files, $DATA_EMPTY of them empty; the job expects ${DATA_FILES[i]}" "$EX_GATE" "find -L $path -type f" "$REPLY"
+    else
+      human "$DATA_BYTES"
+      check_digests "$i" "$path: $DATA_N files as expected, $REPLY on disk, $DATA_EMPTY empty"
+    fi
   done
 }
 
 # Digests of little data are compared at once; of more, with --deep, for it takes its time.
 check_digests() { # <index> <what is known of it>    reads: DEEP
-  local rc=0
+  local REPLY rc=0
   prove_data "$1" known || rc=$?
   if ((rc == 2)) && ((DEEP == 1 || PROOF_BYTES < 2000000000)); then
     rc=0
@@ -223,7 +227,10 @@ check_digests() { # <index> <what is known of it>    reads: DEEP
   case $rc in
     0) row ok data "$2${PROOF_SAID:+; $PROOF_SAID}" ;;
     2) row unknown data "$2; digests not compared yet: preflight.sh --deep, or the start does" ;;
-    *) row FAIL data "$PROOF_WHAT: $PROOF_WHY" ;;
+    *)
+      data_remedy "$1"
+      row FAIL data "$PROOF_WHAT: $PROOF_WHY" "$EX_GATE" "sha256sum" "$REPLY"
+      ;;
   esac
 }
 

@@ -172,13 +172,13 @@ failed_because() { # <words>
   [[ $status -eq 0 && $output == *'3 files as expected'*'on disk, 0 empty'* ]]
   rm "$BATS_TEST_TMPDIR/raw/3.csv"
   formal plan
-  refused 77 'holds 2 files, the job expects 3'
+  refused 77 '2 files, 0 of them empty; the job expects 3'
   echo x >"$BATS_TEST_TMPDIR/raw/3"$'\n'".csv"
   formal plan
   [[ $status -eq 0 ]]
   for i in "$BATS_TEST_TMPDIR"/raw/*; do : >"$i"; done
   formal plan
-  refused 77 'are empty'
+  refused 77 '3 of them empty'
 }
 
 # S33 S34 case 85: bytes and inodes, for the cells that are left, against what is free and against the tier's cap.
