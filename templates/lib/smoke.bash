@@ -1,5 +1,5 @@
 # lib/smoke.bash: one short trial of the job's smoke command, on the box and on the laptop (bash 3.2, BSD userland too).
-# needs: exit log path file record hash git
+# needs: exit log path file record hash git steps
 # reads: SMOKE_WHERE (box or laptop) SMOKE_RECORD (its file) SMOKE_ROOT (where scratch folders go) SMOKE_BOX_DIGEST
 #        CODE_DIR PY SMOKE_COMMAND SMOKE_ARTIFACT SMOKE_TIMEOUT_S SAVE_S NEED_DISK_BYTES, and the function
 #        smoke_env: exports a cell's environment for CELL_DIR CELL_ATTEMPT CELL_RESUME
@@ -48,7 +48,9 @@ smoke_launch() { # <attempt> <resume 0 or 1> <log>
     # A trial reports nothing to a tracker.
     export WANDB_MODE=disabled WANDB_SILENT=true COMET_MODE=disabled CLEARML_OFFLINE_MODE=1 NEPTUNE_MODE=offline SWANLAB_MODE=disabled
     export MLFLOW_TRACKING_URI=$SMOKE_WORK/tmp/mlruns
-    exec bash -c "$SMOKE_COMMAND"
+    # What an attempt is started with, as it is started.
+    printf '%s\0' "$CODE_DIR" bash -c "$SMOKE_RUN" >"$SMOKE_WORK/words$1" || exit
+    exec bash -c "$SMOKE_RUN"
   ) </dev/null >"$3" 2>&1 &
   SMOKE_PID=$!
   set +m
@@ -118,7 +120,7 @@ smoke_digest() { # <path>
 # Was it a real trial? Exit 0 in time, no traceback, and a fresh artifact. Sets SMOKE_RESULT and SMOKE_WHY.
 smoke_judge() { # <log>
   local artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
-  SMOKE_RESULT=failed SMOKE_SHA='' SMOKE_BYTES=''
+  SMOKE_RESULT=failed SMOKE_SHA='' SMOKE_BYTES='' SMOKE_SECONDS=$((SECONDS - SMOKE_BEGIN))
   : >"$SMOKE_WORK/end"
   if ((SMOKE_LATE)); then
     SMOKE_WHY="it was not done in $SMOKE_TIMEOUT_S s"
@@ -180,13 +182,19 @@ smoke_waive() { # <WHO=WHY>
   log "smoke WAIVED by $who: $why"
 }
 
-smoke_trial() { # returns: 0 passed, 1 failed
-  local log=$SMOKE_WORK/log begin=$SECONDS
+# From here on counts what the trial takes, and what it writes is fresh.
+smoke_begin() {
+  SMOKE_BEGIN=$SECONDS SMOKE_SAVE_S=''
   : >"$SMOKE_WORK/start"
+}
+
+smoke_trial() { # returns: 0 passed, 1 failed
+  local log=$SMOKE_WORK/log
+  SMOKE_CELL=smoke SMOKE_RUN=$SMOKE_COMMAND
+  smoke_begin
   log "smoke: in $CODE_DIR, at most $SMOKE_TIMEOUT_S s: $SMOKE_COMMAND"
   smoke_launch 1 0 "$log"
   smoke_wait
-  SMOKE_SECONDS=$((SECONDS - begin)) SMOKE_SAVE_S=''
   smoke_judge "$log"
   [[ $SMOKE_RESULT != passed ]] || smoke_time_save
   smoke_report "$log"
@@ -227,28 +235,6 @@ smoke_report() { # <log>
   fi
   [[ -z $SMOKE_WHY ]] || log "warning: this smoke speaks of no commit: $SMOKE_WHY; a formal run will ask for another one"
   claim passed "smoke on the $SMOKE_WHERE, $SMOKE_SECONDS s, checkpoint of $SMOKE_BYTES bytes" "$SMOKE_RECORD"
-}
-
-# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line. Where lines have both, steps may
-# begin anew in each epoch: then only those lines count, as (epoch + 1) times 10^9 and the step.
-smoke_steps() { # <log>    prints
-  awk '
-    function number(word) {
-      if (!match($0, "(^|[^A-Za-z0-9_])" word "[] :=#[]*[0-9]+")) return ""
-      word = substr($0, RSTART, RLENGTH)
-      gsub(/[^0-9]/, "", word)
-      return substr(word, 1, 9)
-    }
-    {
-      epoch = number("[Ee]poch")
-      step = number("([Ss]tep|[Ii]ter|[Ii]teration)")
-      if (epoch != "" && step != "") both[++n] = (epoch + 1) * 1000000000 + step
-      else if (epoch step != "") one[++k] = epoch step
-    }
-    END {
-      for (i = 1; i <= n; i++) printf "%.0f\n", both[i]
-      for (i = 1; n == 0 && i <= k; i++) printf "%d\n", one[i]
-    }' "$1"
 }
 
 # The command line of both scripts. Sets SMOKE_RESUME and SMOKE_WAIVER.

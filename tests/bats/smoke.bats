@@ -1,25 +1,10 @@
 # shellcheck disable=SC2016,SC2030,SC2031,SC2119,SC2120,SC2154 # words for sed; tests are subshells; bats sets status, output and stderr
 load helper
 load formal
+load smoke
 
 setup() { formal_setup; }
 teardown() { formal_teardown; }
-
-laptop() { run --separate-stderr bash "$LOCAL/smoke.sh" "$@"; }
-command_is() { # <command> <artifact> [limit]: of both scripts
-  local file
-  for file in "$BOX/smoke.sh" "$LOCAL/smoke.sh"; do
-    C=$1 awk -v a="$2" -v t="${3-20}" 'BEGIN {q = sprintf("%c", 39); c = ENVIRON["C"]}
-      /^readonly SMOKE_COMMAND=/ {print "readonly SMOKE_COMMAND=" q c q; next}
-      /^readonly SMOKE_ARTIFACT=/ {print "readonly SMOKE_ARTIFACT=" q a q; next}
-      /^readonly SMOKE_TIMEOUT_S=/ {print "readonly SMOKE_TIMEOUT_S=" t; next} {print}' "$file" >"$file.new"
-    mv "$file.new" "$file"
-  done
-}
-failed_because() { # <words>
-  [[ $status -eq 1 && $stderr == *"smoke failed: "*"$1"* ]] || fail_with "not failed because of: $1"
-  [[ $(member "$D/smoke.json" result) == failed && $(member "$D/smoke.json" why) == *"$1"* && -z $(member "$D/smoke.json" artifact_sha256) ]]
-}
 
 # S54 S55 S57 X1 case 61: bound to commit and scripts, with a fresh artifact, and nothing left among results or in scratch.
 @test "smoke: passes on the box and on the laptop, and leaves one record each" {
@@ -199,29 +184,4 @@ failed_because() { # <words>
   smoked
   formal plan
   refused 73 "cap is 1500 bytes"
-}
-
-# Issue 5 item 3, S67: SIGKILL behind the first checkpoint, the identical command, and the step went on.
-@test "smoke --resume: killed behind its first checkpoint it goes on; one that starts over is found out" {
-  export SMOKE_STEPS=40 SLOW=0.05
-  smoke --resume
-  [[ $status -eq 0 && $stderr == *'resumed: killed at step '* && $(member "$D/smoke.json" result) == passed ]] || fail_with drill
-  export NO_RESUME=1
-  smoke --resume
-  failed_because 'does not resume'
-  unset NO_RESUME
-  command_is 'true' best.bin
-  smoke --resume
-  refused 77 'a few more steps'
-}
-
-# Issue 5 item 3: steps that begin anew in each epoch are no start from the beginning.
-@test "smoke --resume: an epoch and a step on one line are read together" {
-  command_is 'n=$(cat "$CELL_DIR/best.bin" 2>/dev/null || echo 2); while [ "$n" -lt "${LAST:-9}" ]; do n=$((n + 1)); echo "$n" >"$CELL_DIR/.t"; mv "$CELL_DIR/.t" "$CELL_DIR/best.bin"; echo "[Epoch $((n / 4))] Step: 00$((n % 4)) loss 0.5"; sleep 0.1; done' best.bin
-  smoke --resume
-  [[ $status -eq 0 && $stderr == *'resumed: killed at epoch '*', step '*'went on at epoch 1, step '* ]] || fail_with drill
-  # The same lines, and it begins again.
-  command_is 'n=2; while [ "$n" -lt 9 ]; do n=$((n + 1)); echo "$n" >"$CELL_DIR/best.bin"; echo "[Epoch $((n / 4))] Step: 00$((n % 4)) loss 0.5"; sleep 0.1; done' best.bin
-  smoke --resume
-  failed_because 'began at epoch 0, step 3 again'
 }
