@@ -1,5 +1,5 @@
 # gpu-runbook. `make` lists the targets; `make profile=runpod` compiles one profile.
-# Variables: profile job without out (what to compile), PYTHON (3.11 or newer), TORCH_INDEX (an index with CPU builds of torch).
+# Variables: profile job without out force (what to compile), PYTHON (3.11 or newer), TORCH_INDEX (an index with CPU builds of torch).
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -11,7 +11,7 @@ PY := .venv/bin/python
 export TORCH_INDEX PYTHON
 
 # A misspelt variable would change nothing, and silently so.
-known := profile job without out PYTHON TORCH_INDEX
+known := profile job without out force PYTHON TORCH_INDEX
 $(foreach one,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(one)))),$(if $(filter $(known) MAKE% -% GNUMAKEFLAGS SHELL,$(one)),,\
   $(error no such variable: $(one)=; these are: $(known)))))
 
@@ -24,12 +24,12 @@ endif
 .PHONY: help compile all demo check test sweep bench trace clean
 
 help: ## list the targets
-	@echo 'make profile=NAME [job=NAME] [without=TIER,…] [out=FOLDER]'
-	@echo '               compile a profile of profiles/ with a job of jobs/ (default: demo)'
+	@echo 'make profile=NAME [job=NAME] [without=TIER,…] [out=FOLDER] [force=1]'
+	@echo '               compile a profile of profiles/ with a job of jobs/ (default: demo); force=1 overwrites what was edited by hand'
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
 compile: .venv/.compiler
-	@$(PY) -m generator compile '$(or $(profile),$(error say which: make profile=NAME))' $(if $(job),--job '$(job)') $(if $(without),--without '$(without)') $(if $(out),--out '$(out)')
+	@$(PY) -m generator compile '$(or $(profile),$(error say which: make profile=NAME))' $(if $(job),--job '$(job)') $(if $(without),--without '$(without)') $(if $(out),--out '$(out)') $(if $(filter-out 0 no,$(force)),--force)
 
 all: .venv/.compiler ## compile every profile with the demo job into out/
 	@$(PY) -m generator compile --all

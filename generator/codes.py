@@ -139,8 +139,8 @@ PROFILE = {
     "P328": (
         "error",
         "name of the file",
-        "A profile's file stem becomes a folder: 1 to 128 of A-Z a-z 0-9 . _ = , + @ - beginning with a letter or digit. "
-        "It does not hold `.no-`, in large or small letters: `out/<profile>.no-<tier>` is the folder of a compile `--without` that tier.",
+        "A profile's file stem becomes a folder: 1 to 128 of A-Z a-z 0-9 _ = , + @ - beginning with a letter or digit. "
+        "It holds no dot: `out/<profile>.<job>` and `out/<profile>.no-<tier>` are the folders of a job and of a compile `--without` a tier.",
     ),
     "P329": ("error", "nobody stops the meter", "At least one action says `stops_meter: true`."),
     "P330": ("warning", "odd row of the matrix", "A tier that survives destroy survives stop and restart too, as a rule. Look again."),
@@ -202,7 +202,7 @@ JOB = {
     "J314": (
         "warning",
         "grace shorter than a save",
-        "The platform kills sooner than a checkpoint takes (save_s + 10). Save more often, or save less.",
+        "The platform kills before a checkpoint that is begun at its signal is written. Save as you go, or save less.",
     ),
     "J315": (
         "error",
@@ -219,7 +219,8 @@ JOB = {
     "J323": (
         "error",
         "name of the file",
-        "A job's file stem becomes the run's folder: 1 to 128 of A-Z a-z 0-9 . _ = , + @ - beginning with a letter or digit.",
+        "A job's file stem becomes the run's folder: 1 to 128 of A-Z a-z 0-9 . _ = , + @ - beginning with a letter or digit. "
+        "No part of it between dots begins with `no-`, in large or small letters: that marks the folder of a compile `--without` a tier.",
     ),
     "J324": (
         "error",
@@ -241,6 +242,17 @@ JOB = {
         "digests that cannot be compared",
         "`sha256` is of one file, `manifest` lists the files of a folder: one of them, and the list lies outside of what it lists, in git.",
     ),
+    "J329": (
+        "warning",
+        "silence is short",
+        "`stall_s` ends a cell that writes nothing for so long. Below three saves, or a quarter of the cell's time (at most 900 s), a healthy first epoch may be taken for stuck.",
+    ),
+    "J330": (
+        "warning",
+        "CELL_DIR is not in the command",
+        "What a cell writes elsewhere is not found, not resumed and not brought home.",
+    ),
+    "J331": ("warning", "python by name", 'On the box `python` may be another interpreter, or none; `"$PY"` is the one that was checked.'),
     "J325": (
         "error",
         "the run's folder is taken",

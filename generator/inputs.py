@@ -33,8 +33,10 @@ def locate(word: str, folder: str) -> tuple[Path, str]:
                 f"there is no {folder}/{word}.yaml; "
                 + (closest(word, known(folder)) or "there are: " + (", ".join(known(folder)) or "none"))
             )
+    elif len(path.parts) == 1 and not _there(path.exists) and _there((ROOT / folder / word).is_file):
+        path = ROOT / folder / word  # runpod.yaml is as good as runpod
     elif not _there(path.exists):
-        raise Usage(f"there is no file {word}")
+        raise Usage(f"there is no file {word}; " + (closest(path.stem, known(folder)) or f"names in {folder}/: " + (", ".join(known(folder)) or "none")))
     elif not path.is_file():
         raise Usage(f"{word} is not a plain file; name a file or one of: {', '.join(known(folder))}")
     full = path.resolve()

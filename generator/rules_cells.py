@@ -125,6 +125,39 @@ def parses(case: Case) -> Found:
             )
 
 
+def _commands(case: Case) -> list[tuple[tuple, str]]:
+    return [(("command",), case.j["command"]), (("smoke", "command"), case.j["smoke"]["command"])]
+
+
+def place_given(case: Case) -> Found:
+    """J330: CELL_DIR is not in the command."""
+    for path, text in _commands(case):
+        if "CELL_DIR" not in text and text.strip():
+            yield case.say(
+                "J330",
+                path,
+                "nothing here says where to write: $CELL_DIR is not in it",
+                'add --out "$CELL_DIR" or the like; where the program reads the variable itself, begin with CELL_DIR="$CELL_DIR"',
+            )
+
+
+_PYTHON = re.compile(r"(?:^|[;&|(]|&&)\s*(?:(?:exec|nohup|time|env|[A-Za-z_]\w*=\S*)\s+)*(python[0-9.]*)(?=\s|$)")
+
+
+def python_given(case: Case) -> Found:
+    """J331: python by name."""
+    for path, text in _commands(case):
+        match = _PYTHON.search(text)
+        if match:
+            yield Diagnostic(
+                "J331",
+                _at(case, path, match.start(1), len(match[1])),
+                f"'{match[1]}' is whatever the box finds first on its PATH",
+                'write "$PY", with the quotes: the interpreter that the profile names and preflight has looked at',
+                "warning",
+            )
+
+
 @lru_cache(maxsize=64)
 def bash_reads(command: str) -> bool | None:
     """True where bash can parse it; nothing is run. None where no bash of version 4 or later is here."""

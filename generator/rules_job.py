@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections.abc import Iterator
 
-from .budget import GB, SAVE_MARGIN_S, Need, budget, choose, grace_s, session_cap
+from .budget import GB, SAVE_MARGIN_S, Need, budget, choose, session_cap
 from .cells import CELL_NAME, count
 from .diagnostics import Diagnostic
 from .rules import Case, Rule, reserved, walk
@@ -18,6 +18,8 @@ from .rules_cells import (
     one_line,
     one_source,
     parses,
+    place_given,
+    python_given,
     same_columns,
     smoke_without_columns,
 )
@@ -28,8 +30,11 @@ Found = Iterator[Diagnostic]
 
 def file_name(case: Case) -> Found:
     """J323: name of the file."""
-    if case.job and not CELL_NAME.match(case.job.name):
-        yield case.say("J323", (), f"'{case.job.name}' is no name for a run", "rename the file")
+    name = case.j and case.job.name  # type: ignore[union-attr]
+    if not CELL_NAME.match(name):
+        yield case.say("J323", (), f"'{name}' is no name for a run", "rename the file")
+    elif ".no-" in f".{name.lower()}":  # a laptop's file system may not tell NO- from no-
+        yield case.say("J323", (), f"'{name}' reads like a folder of --without: 'no-' is the mark of a tier left out", "rename the file")
 
 
 def run_apart(case: Case) -> Found:
@@ -91,13 +96,13 @@ def room(case: Case) -> Found:
 
 def grace(case: Case) -> Found:
     """J314: grace shorter than a save."""
-    ours = case.j["save_s"] + SAVE_MARGIN_S
-    if grace_s(case.p, case.j) < ours:
+    theirs = case.p["interruption"]["grace_s"]
+    if theirs is not None and case.p["interruption"]["signal"] != "none" and theirs <= case.j["save_s"]:
         yield case.say(
             "J314",
             ("save_s",),
-            f"a save may take {ours} s with its margin, and the platform kills after {case.p['interruption']['grace_s']} s",
-            "nothing to repair where the last checkpoint may be lost: a cell resumes from the one before; save as often as you can bear to lose",
+            f"a save takes {case.j['save_s']} s, and the platform kills {theirs} s after its signal",
+            "save as you go, not at the signal alone: what was done since the last whole checkpoint is lost",
         )
 
 
@@ -125,6 +130,20 @@ def limits(case: Case) -> Found:
             ("smoke", "timeout_s"),
             f"the smoke trial is stopped after {case.j['smoke']['timeout_s']} s, and one save takes {save} s",
             "write more",
+        )
+
+
+def silence(case: Case) -> Found:
+    """J329: silence is short."""
+    stall = case.j.get("limits", {}).get("stall_s")
+    save, work = case.j["save_s"] + SAVE_MARGIN_S, case.j["needs"]["minutes"] * 60
+    wanted = max(3 * save, min(round(work / 4), 900))
+    if stall and save <= stall < wanted:
+        yield case.say(
+            "J329",
+            ("limits", "stall_s"),
+            f"a cell that writes nothing for {stall} s is killed as stuck; it runs for {work:g} s and a save takes {case.j['save_s']} s",
+            f"more than the longest epoch or download that writes no line, here at least {wanted}; 0 = no limit",
         )
 
 
@@ -258,12 +277,15 @@ JOB_RULES: list[Rule] = [
     smoke_without_columns,
     one_line,
     parses,
+    place_given,
+    python_given,
     columns_used,
     few_enough,
     cell_names,
     room,
     grace,
     limits,
+    silence,
     session_end,
     prune_spares,
     required_apart,

@@ -69,8 +69,8 @@ def file_name(case: Case) -> Found:
     """P328: name of the file."""
     if not CELL_NAME.match(case.profile.name):
         yield case.say("P328", (), f"'{case.profile.name}' is no name for a profile", "rename the file")
-    elif ".no-" in case.profile.name.lower():  # a laptop's file system may not tell .NO- from .no-
-        yield case.say("P328", (), f"'{case.profile.name}' reads like a folder of --without: '.no-' is the mark of a tier left out", "rename the file")
+    elif "." in case.profile.name:
+        yield case.say("P328", (), f"'{case.profile.name}' has a dot: behind one stands the job, out/<profile>.<job>, or .no- and a tier", "rename the file")
 
 
 def names_once(case: Case) -> Found:

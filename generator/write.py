@@ -8,6 +8,7 @@ simply finished by the next one.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -93,7 +94,7 @@ def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: 
     half = _recorded(target / NEXT)
     if not force and not known and not half and any(target.iterdir()):
         raise Refused(
-            f"{target}: the folder is not empty and was not made by this compiler; nothing was written; name another, or use --force"
+            f"{target}: the folder is not empty and was not made by this compiler; nothing was written; name another, or use --force (make: force=1)"
         )
     stale = sorted((set(known) | set(half)) - set(files))
     _no_way_out(target, [*files, *stale])
@@ -102,7 +103,7 @@ def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: 
     if foreign and not force:
         raise Refused(
             f"{target}: {'; '.join(foreign)}; nothing was written; "
-            "move your change into the template or the profile, or overwrite it with --force"
+            "move your change into the template or the profile, or overwrite it with --force (make: force=1)"
         )
     changed = [path for path in files if not _same(target / path, files[path])]
     gone = [path for path in stale if os.path.lexists(target / path)]
@@ -124,6 +125,7 @@ def _replace_all(target: Path, files: dict[str, Output], gone: list[str], half: 
     staged: dict[Path, Path] = {}
     folders = [each for path in files for each in reversed((target / path).parents) if each.is_relative_to(target) and not each.exists()]
     try:
+        _flush({target})
         for path, output in files.items():
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             staged[target / path] = _stage(target / path, output.data, 0o755 if output.executable else 0o644)
@@ -141,7 +143,23 @@ def _replace_all(target: Path, files: dict[str, Output], gone: list[str], half: 
         os.replace(temporary, place)
     for path in gone:
         _remove(target, path)
+    # The names too are on the disk before the list that says so.
+    _flush({place.parent for place in staged} | {target})
     os.replace(record, target / "SOURCES.json")
+    _flush({target})
+
+
+def _flush(folders: set[Path]) -> None:
+    """Put the names in these folders on the disk, where the file system knows how to."""
+    for folder in folders:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(handle)
 
 
 def _remove(target: Path, path: str) -> None:

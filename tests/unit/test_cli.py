@@ -136,6 +136,15 @@ def test_a_file_that_cannot_be_read(gr, tmp_path):
     assert gr("compile", str(broken))[0] == 2 and err
 
 
+def test_the_files_own_name_is_as_good_as_the_name(gr):
+    """`profile=rental.yaml` is what a shell's completion types; a name that is wrong is answered with the nearest."""
+    assert gr("compile", "rental.yaml", "--job", "demo.yaml", "--out", str(gr.root / "x"))[0] == 0
+    assert gr("compile", "rental", "--job", "demo", "--out", str(gr.root / "y"))[0] == 0
+    assert list(tree(gr.root / "x").values()) == list(tree(gr.root / "y").values())
+    code, _, err = gr("compile", "rentel.yaml")
+    assert code == 2 and "did you mean 'rental'" in err
+
+
 def test_check_says_all_in_three_forms(gr):
     place = gr.root / "profiles/rental.yaml"
     place.write_text(place.read_text().replace("meter_stop: terminate", "meter_stop: terminat").replace("DETACH: tmux", "DETACH: screen"))

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -199,7 +200,7 @@ def test_two_at_once_leave_one_whole_result(tmp_path, b):
     assert tree(target) == tree(tmp_path / "fresh") and not (target / NEXT).exists()
 
 
-@pytest.mark.parametrize(("before", "nth"), [(before, nth) for before in (OLD, {}) for nth in range(1, len([path for path in NEW if before.get(path) != NEW[path]]) + 3)])
+@pytest.mark.parametrize(("before", "nth"), [(before, nth) for before in (OLD, {}) for nth in range(1, len([path for path in NEW if before.get(path) != NEW[path]]) + 4)])
 def test_a_full_disk_changes_nothing(tmp_path, b, monkeypatch, nth, before):
     """Whichever file does not fit: what was there is as it was, and nothing half lies about, temporary files and folders included."""
     if before:
@@ -287,3 +288,26 @@ def test_a_link_in_the_place_of_a_file_is_refused_also_with_the_same_content(tmp
     (tmp_path / "o/RUNBOOK.md").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Refused):
         write(tmp_path / "o", b, NEW)
+
+
+def test_names_are_flushed_before_the_list_that_has_them(tmp_path, b, monkeypatch):
+    """A crash of the machine leaves no SOURCES.json whose files were never on the disk (case 30 and its kind, at home)."""
+    said = []
+    sync, replace = os.fsync, os.replace
+
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            said.append(("folder", os.path.basename(os.readlink(f"/proc/self/fd/{handle}"))))
+        return sync(handle)
+
+    def rename(old, new):
+        said.append(("name", os.path.basename(new)))
+        return replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", rename)
+    write(tmp_path / "o", b, NEW)
+    record = said.index(("name", "SOURCES.json"))
+    assert said[0] == ("name", ".SOURCES.next.json") and said[1] == ("folder", "o")
+    folders = {os.path.basename(os.path.dirname("o/" + path)) for path in NEW}
+    assert {("folder", one) for one in folders} <= set(said[2:record]) and said[record + 1] == ("folder", "o")
