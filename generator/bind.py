@@ -247,6 +247,8 @@ def _cell(b: Bindings) -> list[Bound]:
 
     grace = grace_s(b.profile, job)
     ours = job["save_s"] + SAVE_MARGIN_S
+    checkpoint = job["artifacts"].get("checkpoint", {})
+    ckpt_at = at("artifacts", "checkpoint") if checkpoint else None
     environment = job.get("environment", {})
     witnesses = [(tier, one) for tier in ("kernel", "docs") for one in environment.get(tier, [])]
     env_at = at("environment") if environment else None
@@ -267,6 +269,10 @@ def _cell(b: Bindings) -> list[Bound]:
             "REQUIRED", job["artifacts"]["required"], "array", "what a finished cell has, relative to CELL_DIR", at("artifacts", "required")
         ),
         Bound("PRUNE", job["artifacts"].get("prune", []), "array", "what may go once a cell is synced", at("artifacts", "prune")),
+        Bound("CKPT_PATTERN", checkpoint.get("pattern", ""), "text", "checkpoints, relative to CELL_DIR; empty: not said", ckpt_at),
+        Bound("CKPT_FILES", checkpoint.get("files", []), "array", "what a complete one holds", ckpt_at),
+        Bound("CKPT_MARKER", checkpoint.get("marker", ""), "text", "what is written last, in it or behind its name", ckpt_at),
+        Bound("CKPT_BYTES", checkpoint.get("bytes", 0), "int", "the least that it holds", ckpt_at),
         Bound("NEED_GPUS", needs["gpus"], "int", "GPUs for one cell", at("needs", "gpus")),
         Bound("NEED_DISK_BYTES", round(needs["disk_gb"] * GB), "int", "disk for one cell", at("needs", "disk_gb")),
         Bound("NEED_FILES", needs.get("files", DEFAULT_FILES), "int", "files of one cell", at("needs", "files")),

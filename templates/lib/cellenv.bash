@@ -1,5 +1,5 @@
 # lib/cellenv.bash: what a cell finds in its environment, and what it must not find there.
-# needs: exit log room probe
+# needs: exit log room probe checkpoint
 # reads: S HF_HOME PY MIRRORS SECRETS CRED_FILE PROXY_HOOK RUN_ID CELL CELL_INDEX ATTEMPT CELL_RESUME
 
 # Secrets into SECRET_NAMES and SECRET_VALUES: from the file's NAME=value lines, for the job's names only.
@@ -146,6 +146,12 @@ cell_env() { # returns: 0, or 77 with the reason in REPLY
   unset OVERRIDES_SAID HASH_TOOL ENV_SPEC QUEUE_PID
   export CELL_NAME=$CELL CELL_INDEX CELL_DIR CELL_ATTEMPT=$ATTEMPT CELL_RESUME RUN_ID PY
   export PYTHONUNBUFFERED=${PYTHONUNBUFFERED-1}
+  unset CELL_CHECKPOINT
+  # Only where the job says what a complete one is; else the trainer loads the latest that it can read.
+  if [[ -n ${CKPT_PATTERN-} && $CELL_RESUME == 1 ]]; then
+    choose_checkpoint
+    export CELL_CHECKPOINT
+  fi
   # By this mark the cell's processes are found again, wherever they went.
   export GPU_RUNBOOK_CELL=$RUN_ID/$CELL/$ATTEMPT
   for one in ${MIRRORS[@]+"${MIRRORS[@]}"}; do

@@ -31,7 +31,8 @@ check_environment() {
 # goes. All they print is the answer.
 as_a_cell() { # <folder> <words...>    prints; returns: their status, 124 over time
   local CELL=preflight CELL_INDEX=0 ATTEMPT=1 CELL_RESUME=0 RUN_ID=none CELL_DIR=$1 S=$1 run=()
-  local -a SECRET_NAMES=() SECRET_VALUES=()
+  local CKPT_PATTERN='' CKPT_MARKER='' CKPT_BYTES=0
+  local -a SECRET_NAMES=() SECRET_VALUES=() CKPT_FILES=()
   shift
   if command -v timeout >/dev/null 2>&1; then run=(timeout "$ENV_TIMEOUT_S"); fi
   (
