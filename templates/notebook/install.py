@@ -2,12 +2,14 @@
 # Generated; do not edit. Source: templates/notebook/install.py and the scripts in box/.
 # The cell has checked its own digest before this text runs. It may be run again at any time.
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
 import sys
+import time
 
 USAGE = """usage: paste all of install_cell.py into one empty cell and run it, or: python3 install_cell.py
 
@@ -15,7 +17,8 @@ Puts the scripts that it carries into DATA_DIR/<run>/box/<digest> and lets box/c
 back and compared with its digest; a folder appears under its name when all of it is right. What is there already is
 only looked at. DATA_DIR and RUN from the environment (in a notebook: %env RUN=name, before this cell).
 
-exit codes: 0 in place, 64 usage, 65 something is not what was compiled, 73 no room, 74 not written, 78 configuration"""
+exit codes: 0 in place, 64 usage, 65 something is not what was compiled, 73 no room, 74 not written, 75 busy,
+78 configuration"""
 
 
 class Refused(Exception):
@@ -74,21 +77,25 @@ def flush(path):
         os.close(handle)
 
 
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
+def alone(box):
+    """Wait until no other run of this cell is at work: (handle, whether this disk knows locks, so that what lies about is left over)."""
+    handle = os.open(box, os.O_RDONLY)  # stays open, and so locked, until this process or this call ends
+    for _ in range(300):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle, True
+        except BlockingIOError:
+            time.sleep(0.2)
+        except OSError:
+            return handle, False
+    os.close(handle)
+    raise Refused(75, box, "another run of this cell has been at work there for a minute", "wait for it, or end it")
 
 
 def sweep(box):
     """Take away what a killed run of this cell left."""
     for name in os.listdir(box):
-        left = re.match(r"\.(?:new|current)\.([0-9]+)\Z", name)
-        if left and not alive(int(left.group(1))):
+        if re.match(r"\.(new|current)\.[0-9]+\Z", name):
             path = os.path.join(box, name)
             shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
 
@@ -109,7 +116,7 @@ def put(spec, files, folder):
         try:
             os.rename(new, folder)
         except OSError:
-            if not os.path.isdir(folder):  # else another run of this cell was quicker, and its folder is looked at next
+            if not os.path.isdir(folder):  # else another run was quicker, on a disk without locks; its folder is looked at next
                 raise
         flush(os.path.dirname(folder))
     finally:
@@ -136,16 +143,21 @@ def install(spec, text):
     name = spec["box_digest"][:12]
     folder = os.path.join(box, name)
     os.makedirs(box, exist_ok=True)
-    sweep(box)
-    there = os.path.isdir(folder)
-    if not there:
-        put(spec, files, folder)
-    if folder_digest(folder) != spec["box_digest"]:
-        raise Refused(65, folder, "its files are not what its name says: somebody changed them", "move it aside (mv), then run this cell again")
-    for one in spec["files"]:
-        if os.stat(os.path.join(folder, one["name"])).st_mode & 0o777 != int(one["mode"], 8):
-            os.chmod(os.path.join(folder, one["name"]), int(one["mode"], 8))
-    point(box, name)
+    handle, locked = alone(box)
+    try:
+        if locked:
+            sweep(box)
+        there = os.path.isdir(folder)
+        if not there:
+            put(spec, files, folder)
+        if folder_digest(folder) != spec["box_digest"]:
+            raise Refused(65, folder, "its files are not what its name says: somebody changed them", "move it aside (mv), then run this cell again")
+        for one in spec["files"]:
+            if os.stat(os.path.join(folder, one["name"])).st_mode & 0o777 != int(one["mode"], 8):
+                os.chmod(os.path.join(folder, one["name"]), int(one["mode"], 8))
+        point(box, name)
+    finally:
+        os.close(handle)
     scripts = sum(one["mode"] == "0700" for one in spec["files"])
     return "%s %d scripts and the queue, digest %s, in %s; %s leads there" % (
         "there already, unchanged:" if there else "installed", scripts, name, folder, os.path.join(box, "current"))

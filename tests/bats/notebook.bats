@@ -1,0 +1,262 @@
+#!/usr/bin/env bats
+# install_cell.py, run_cell.py and session.sh: a run on a notebook, from the paste to the session after the next.
+load helper
+load cells
+bats_require_minimum_version 1.5.0
+
+# A notebook's profile whose Drive is a folder of this test.
+setup() {
+  common_setup
+  local profile=$BATS_FILE_TMPDIR/notebook.yaml
+  [[ -e $profile ]] || sed -e 's|path: /content/drive/MyDrive|path: $DRIVE|' -e 's|proof: mount|proof: none|' "$ROOT/profiles/colab.yaml" >"$profile"
+  compile_job "$profile" "$ROOT/tests/fixtures/trainers/job.yaml"
+  export DATA_DIR=$BATS_TEST_TMPDIR/data SCRATCH=$BATS_TEST_TMPDIR/scratch CODE_DIR=$BATS_TEST_TMPDIR/code DRIVE=$BATS_TEST_TMPDIR/drive RUN=r CRED_FILE='' HF_HOME=''
+  mkdir -p "$DRIVE" "$SCRATCH" "$CODE_DIR"
+  cp "$ROOT/tests/fixtures/trainers/trainer.sh" "$CODE_DIR/"
+  D=$DATA_DIR/r B=$D Q=$BATS_TEST_TMPDIR/q.tsv SAVED=$DRIVE/gpu-runbook/r
+}
+teardown() {
+  cells_teardown
+  ! mountpoint -q "$DRIVE" 2>/dev/null || umount "$DRIVE"
+}
+
+install_it() { "$PYTHON" "$OUT/notebook/install_cell.py" >/dev/null; }
+session() { run --separate-stderr bash "$D/box/current/session.sh" --seconds 0 "$@" -- --queue "$Q"; }
+machine() { # another machine, as far as our scripts look
+  export FAKE_ROOT=$BATS_TEST_TMPDIR/machine
+  mkdir -p "$FAKE_ROOT/proc/sys/kernel/random" "$FAKE_ROOT/proc/self"
+  cp /proc/meminfo "$FAKE_ROOT/proc/"
+  cp /proc/self/status /proc/self/cgroup /proc/self/mountinfo "$FAKE_ROOT/proc/self/"
+  echo "vm-$RANDOM$RANDOM" >"$FAKE_ROOT/proc/sys/kernel/hostname"
+  echo "$RANDOM-boot" >"$FAKE_ROOT/proc/sys/kernel/random/boot_id"
+}
+# As the next session finds it: the disk is gone, the scripts and the code are put there again; a new name and boot.
+fresh() {
+  rm -rf "$DATA_DIR" "$SCRATCH" && mkdir -p "$SCRATCH"
+  machine
+  install_it
+}
+
+@test "notebook: the two cells bring a run from the paste to its bundle (S58 S69)" {
+  run --separate-stderr "$PYTHON" "$OUT/notebook/run_cell.py"
+  refused 69 'it is not there' 'install_cell.py'
+  run --separate-stderr "$PYTHON" "$OUT/notebook/install_cell.py"
+  [[ $status -eq 0 && $output == *'installed 8 scripts and the queue, digest '* ]]
+  # The compiled queue: ok, one that fails, one without its artifact.
+  run --separate-stderr "$PYTHON" "$OUT/notebook/run_cell.py" --seconds 0
+  [[ $status -eq 1 && $output == *'it begins anew'* && $output == *'run_cell.py: session.sh ended with 1'* ]] || fail_with 'ended otherwise'
+  [[ $output == *"session of run r: the queue ended with 1, aggregate with 1; the run is at $D and, for the next session, at $SAVED"* ]] || fail_with 'no verdict'
+  [[ $(member "$D/records/c_ok.json" state) == 'done' && -s $D/PULL_MANIFEST.json ]]
+  # As a cell (not as a file of that name) it never raises: that would end the session and may cost its output.
+  cp "$OUT/notebook/run_cell.py" "$BATS_TEST_TMPDIR/cell.py"
+  run --separate-stderr "$PYTHON" "$BATS_TEST_TMPDIR/cell.py"
+  [[ $status -eq 0 && $output == *'session.sh ended with 1'* ]] || fail_with 'raised'
+}
+
+@test "notebook: a fresh session brings back what was saved and does only what is left (S50 S51)" {
+  cell a ok
+  cell b ok
+  install_it
+  session
+  [[ $status -eq 0 && $output == *'aggregate with 0'* ]] || fail_with 'first session'
+  # What each session gets anew is not saved; everything else is, whole.
+  [[ ! -e $SAVED/box && ! -e $SAVED/code && -s $SAVED/run.json && -s $SAVED/final_ckpts/a/best.pth ]]
+  (cd "$D" && find . -path ./box -prune -o -type f ! -name '.*.tmp' -print | sort) >"$HOME/here"
+  (cd "$SAVED" && find . -type f | sort) | diff "$HOME/here" -
+  cell c ok
+  fresh
+  chmod -R a-w "$SAVED"
+  session
+  [[ $status -eq 0 && $stderr == *"bringing back $SAVED"* && $stderr == *'brought back: run '* ]] || fail_with 'second session'
+  [[ $(starts a) -eq 1 && $(starts b) -eq 1 && $(starts c) -eq 1 ]] || fail_with 'a cell that was done ran again'
+  for c in a b c; do bundled $c; done
+  [[ -w $D/run.json && ! -e $D/.restore && $(member "$D/run.json" host) == "$(<"$FAKE_ROOT/proc/sys/kernel/hostname")" ]]
+  # In the same session again: nothing is brought back over what is here.
+  session
+  [[ $status -eq 0 && $stderr == *'the run is here already'* && $(starts c) -eq 1 ]] || fail_with 'same session'
+}
+
+@test "notebook: the clock stops the queue in time, the checkpoint is saved, the next session goes on from it (S11 S50 case 131)" {
+  cell long 'slow 8 0.4'
+  install_it
+  run --separate-stderr bash "$D/box/current/session.sh" --seconds 2 -- --queue "$Q"
+  [[ $status -eq 1 && $output == *'(stopped by the clock)'* && $(state long) == preempted ]] || fail_with 'not stopped'
+  step=$(<"$SAVED/cells/long/latest.pth")
+  ((step > 0 && step < 8))
+  fresh
+  session
+  [[ $status -eq 0 && $(starts long) -eq 2 ]] || fail_with 'second session'
+  grep -q "from step $step" "$D"/logs/long/attempt-002.log
+}
+
+@test "notebook: a session that is killed without a word loses no more than what was new since the last copy" {
+  cell long 'slow 300 0.1'
+  install_it
+  SAVE_EVERY_S=1 setsid bash "$D/box/current/session.sh" --seconds 0 -- --queue "$Q" >"$HOME/said" 2>&1 &
+  wait_for 30 test -s "$SAVED/cells/long/latest.pth"
+  wait_for 30 test -s "$SAVED/run.json"
+  kill -KILL -- -$!
+  cells_teardown
+  step=$(<"$SAVED/cells/long/latest.pth")
+  fresh
+  setsid bash "$D/box/current/session.sh" --seconds 0 -- --queue "$Q" >"$HOME/said" 2>&1 &
+  wait_for 30 grep -q "from step $step" "$D"/logs/long/attempt-002.log
+  kill -TERM $!
+  wait $! || :
+  grep -q 'stopped by a signal' "$HOME/said"
+}
+
+@test "notebook: a stop of the cell saves first (S55)" {
+  cell long 'slow 300 0.1'
+  install_it
+  # As a kernel runs it, with its own handler: a job in the background is deaf to INT.
+  "$PYTHON" -c 'import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cell = sys.argv[1]
+sys.argv = ["run_cell.py", "--seconds", "0", "--", "--queue", sys.argv[2]]
+runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
+  wait_for 30 test -s "$D/cells/long/latest.pth"
+  kill -INT $!
+  wait $! || :
+  grep -q 'stopping: the checkpoints are saved first' "$HOME/said"
+  grep -q 'stopped by a signal' "$HOME/said"
+  [[ -s $SAVED/cells/long/latest.pth && $(state long) == preempted ]]
+}
+
+@test "notebook: bringing back is whole or not at all, and the same call goes on (case 38)" {
+  cell a ok
+  install_it
+  session
+  [[ $status -eq 0 ]]
+  for n in 1 3; do
+    fresh
+    run --separate-stderr bash -c "source '$ROOT/tests/bats/helper.bash'; fail_nth cp $n 1 'No space left on device'; exec bash '$D/box/current/session.sh' --seconds 0"
+    refused 73 'the copy failed' 'make room'
+    [[ ! -e $D/run.json && -d $D/.restore ]]
+    rm -rf "$BATS_TEST_TMPDIR/shims"
+  done
+  session
+  [[ $status -eq 0 && $(starts a) -eq 1 && ! -e $D/.restore ]] || fail_with 'not brought back'
+  bundled a
+}
+
+@test "notebook: what came back wrong is not taken (T9)" {
+  cell a ok
+  install_it
+  session
+  fresh
+  # A copy that says it went well and did not.
+  mkdir "$BATS_TEST_TMPDIR/bad"
+  printf '#!/bin/bash\n/bin/cp "$@" || exit\n[[ ${*: -1} != *final_ckpts ]] || echo x >>"${*: -1}/a/best.pth"\n' >"$BATS_TEST_TMPDIR/bad/cp"
+  chmod +x "$BATS_TEST_TMPDIR/bad/cp"
+  PATH=$BATS_TEST_TMPDIR/bad:$PATH session
+  refused 74 'it is not what'
+  [[ ! -e $D/run.json ]]
+}
+
+@test "notebook: another job's run is left alone, two runs of one name want a word (S53)" {
+  cell a ok
+  install_it
+  session
+  [[ $status -eq 0 ]]
+  cp -R "$SAVED" "$BATS_TEST_TMPDIR/r"
+  sed -i 's/"job": "[^"]*"/"job": "other"/' "$SAVED/run.json"
+  fresh
+  session
+  # It is neither taken nor overwritten.
+  refused 77 'the copy of another run' 'another name'
+  [[ $stderr == *'is no run of'*'left alone'* && $stderr == *'begins anew'* ]] || fail_with 'taken'
+  session --from "$SAVED"
+  refused 69 'no run of'
+  # Both are of this job, and differ in their run id.
+  rm -r "$SAVED" && cp -R "$BATS_TEST_TMPDIR/r" "$SAVED"
+  mkdir -p "$DRIVE/r" && cp -R "$BATS_TEST_TMPDIR/r/." "$DRIVE/r/"
+  sed -i 's/"run_id": "[^"]*"/"run_id": "20990101T000000Z-00000000"/' "$DRIVE/r/run.json"
+  fresh
+  session
+  refused 77 'two runs of this name' '--from'
+  session --from "$BATS_TEST_TMPDIR"
+  [[ $status -eq 0 && $stderr == *"bringing back $BATS_TEST_TMPDIR/r"* && $(starts a) -eq 1 ]] || fail_with 'not from there'
+}
+
+@test "notebook: of several copies of one run the latest is taken, also from a read-only place some folders deep" {
+  cell a ok
+  install_it
+  session --save-to "$BATS_TEST_TMPDIR/away"
+  [[ $status -eq 0 && -s $BATS_TEST_TMPDIR/away/r/run.json && ! -e $SAVED ]] || fail_with 'not saved there'
+  mkdir -p "$DRIVE/notebooks/me/old" "$DRIVE/notebooks/me/new"
+  cp -R "$BATS_TEST_TMPDIR/away/r" "$DRIVE/notebooks/me/new/"
+  cp -R "$BATS_TEST_TMPDIR/away/r" "$DRIVE/notebooks/me/old/"
+  printf '2020-01-01T00:00:00Z\trun\t-\t-\told\n' >"$DRIVE/notebooks/me/old/r/events.tsv"
+  mount --bind "$DRIVE" "$DRIVE" 2>/dev/null && mount -o remount,bind,ro "$DRIVE" || missing_tool 'mount (root)'
+  fresh
+  session
+  [[ $status -eq 0 && $stderr == *"bringing back $DRIVE/notebooks/me/new/r"* && $output == *'and nowhere else: bring it home'* ]] || fail_with 'the wrong one'
+  [[ $(starts a) -eq 1 ]]
+}
+
+@test "notebook: where the copy does not arrive it says so, and the run itself is whole (case 38 S67)" {
+  cell a ok
+  cell b ok
+  install_it
+  mount -t tmpfs -o size=12k tmpfs "$DRIVE" 2>/dev/null || missing_tool 'mount (root)'
+  session
+  [[ $status -eq 74 && $output == *'aggregate with 0'*"NOT all of it arrived at $DRIVE/gpu-runbook"* ]] || fail_with 'claimed'
+  bundled a && bundled b
+  [[ ! -e $SAVED/run.json ]] || fail_with 'a run that is not whole looks whole'
+  # Nothing that outlives the session is here at all.
+  umount "$DRIVE"
+  mv "$DRIVE" "$DRIVE.gone"
+  DRIVE=/nowhere/$RANDOM session
+  [[ $status -eq 0 && $stderr == *'is not there'* && $output == *'and nowhere else: bring it home'* ]] || fail_with 'claimed'
+}
+
+@test "notebook: the clock began with the session, not with the cell (S11)" {
+  cell a ok
+  install_it
+  machine
+  up() { # <seconds that this session has run>
+    local fields
+    read -ra fields <<<"$(sed 's/.*) //' /proc/1/stat)"
+    echo "$((fields[19] / 100 + $1)).11 0" >"$FAKE_ROOT/proc/uptime"
+  }
+  start() { run --separate-stderr bash "$D/box/current/session.sh" -- --queue "$Q"; }
+  up 1000
+  start
+  [[ $status -eq 0 && $stderr == *'the session began 1000 s ago: the queue stops in 38600 s'* ]] || fail_with 'no clock'
+  up 39500
+  start
+  refused 77 'it began 39500 s ago' 'begin a new session'
+  # Longer than a session can last: then that is not its age.
+  up 100000
+  start
+  [[ $status -eq 0 && $stderr == *'is not known: the queue gets 39600 s from now'* ]] || fail_with 'a wrong clock'
+}
+
+@test "notebook: session.sh says what it does, and refuses other words (S9)" {
+  install_it
+  run --separate-stderr bash "$D/box/current/session.sh" --help
+  [[ $status -eq 0 && $output == 'usage: session.sh'* ]]
+  for words in --what '--seconds x' '--from' '--seconds -1'; do
+    # shellcheck disable=SC2086 # several words
+    run --separate-stderr bash "$D/box/current/session.sh" $words
+    [[ $status -eq 64 && $stderr == *usage:* ]] || fail_with "$words"
+  done
+  run --separate-stderr bash "$D/box/current/session.sh" --from relative
+  refused 78 'not absolute'
+}
+
+@test "notebook: killed at a random moment the paste leaves the old scripts or the new ones" {
+  install_it
+  old=$(readlink "$D/box/current")
+  other=$BATS_FILE_TMPDIR/other.yaml
+  sed 's/minutes: 1/minutes: 2/' "$ROOT/tests/fixtures/trainers/job.yaml" >"$other"
+  compile_job "$BATS_FILE_TMPDIR/notebook.yaml" "$other"
+  for delay in 0.02 0.03 0.04 0.05 0.06 0.07 0.08 0.1; do
+    (timeout -s KILL "$delay" "$PYTHON" "$OUT/notebook/install_cell.py" || :) >/dev/null 2>&1
+    now=$(readlink "$D/box/current")
+    [[ $(cd "$D/box/current" && LC_ALL=C sha256sum -- * | sha256sum) == "$now"* ]] || fail_with "not whole after $delay s"
+  done
+  install_it
+  [[ $(readlink "$D/box/current") != "$old" && $(ls -A "$D/box" | wc -l) -eq 3 ]]
+}
