@@ -1,5 +1,5 @@
 # lib/detached.bash: the part of a formal run that goes on without the shell that started it.
-# needs: exit log file record proc run queue git detach formal plan
+# needs: exit log file record proc run queue git detach formal plan carry negative
 
 # First half: the session's environment goes, the person's comes, and the log is ours from the first line.
 do_enter() { # <private folder> <start id> [run_queue's flags]
@@ -138,6 +138,9 @@ at_exit() { # <status>
   write_failure "$STAGE" "$STEP" "$rc" "$remedy"
   write_formal failed "$why"
   event failed - - "$why"
+  # Somebody's stop is no result.
+  [[ -n $STOP_SIGNAL ]] || negative_line "$D/NEGATIVE_RESULTS.tsv" formal "$RUN_COMMIT" "$rc" "$SECONDS" "$why, start $F_START" "$STEP"
+  carry_logs || log "the events could not be copied to $B"
   ! pack_failure || write_ready failed || :
   exit "$rc"
 }

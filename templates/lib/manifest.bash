@@ -1,5 +1,5 @@
 # lib/manifest.bash: the bundle as a whole: every file of every record looked at, SHA256SUMS, PULL_MANIFEST.json.
-# needs: exit log file record hash hashes bundle
+# needs: exit log file record hash hashes bundle carry
 # reads: D B RUN_ID RUN_COMMIT; works on CELL_NAMES, CELL_STATE[cell], CELL_WHY[cell] and the parallel FILE_SUMS FILE_PATHS
 
 # A cell as it is to be listed. Its why becomes fit for a record.
@@ -115,19 +115,6 @@ write_sums() {
   local i text=''
   for ((i = 0; i < ${#FILE_PATHS[@]}; i++)); do text+="${FILE_SUMS[i]}  ${FILE_PATHS[i]}"$'\n'; done
   replace_file "$B/SHA256SUMS" "$text"
-}
-
-# What RUN_FACTS.md tells besides the records (S92): the events with their overrides, and the roster. Only pull from B comes
-# home, so both are copied there, once more each time. Lines that another box left there stay.
-carry_logs() {
-  local name text
-  [[ $B != "$D" ]] || return 0
-  for name in events.tsv queue.tsv; do
-    [[ -s $D/$name ]] || continue
-    text=$(cat -- "$D/$name") || return
-    if [[ -s $B/$name ]]; then text=$(awk '!seen[$0]++' "$B/$name" "$D/$name") || return; fi
-    [[ -s $B/$name && $(<"$B/$name") == "$text" ]] || replace_file "$B/$name" "$text"$'\n' || return
-  done
 }
 
 # A list in a record's shape: the members are whole lines.

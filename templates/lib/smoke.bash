@@ -1,5 +1,5 @@
 # lib/smoke.bash: one short trial of the job's smoke command, on the box and on the laptop (bash 3.2, BSD userland too).
-# needs: exit log path file record hash git steps
+# needs: exit log path file record hash git steps negative
 # reads: SMOKE_WHERE (box or laptop) SMOKE_RECORD (its file) SMOKE_ROOT (where scratch folders go) SMOKE_BOX_DIGEST
 #        CODE_DIR PY SMOKE_COMMAND SMOKE_ARTIFACT SMOKE_TIMEOUT_S SAVE_S NEED_DISK_BYTES, and the function
 #        smoke_env: exports a cell's environment for CELL_DIR CELL_ATTEMPT CELL_RESUME
@@ -203,14 +203,13 @@ smoke_trial() { # returns: 0 passed, 1 failed
 # A trial that failed is a result too: a line that stays, so that nobody pays for the same one twice without knowing (X4).
 negative_file() { # sets NEGATIVE
   NEGATIVE=${SMOKE_RECORD%/*}/NEGATIVE_RESULTS.tsv
+  # The box's own comes home under its name: the laptop's has another.
+  [[ $SMOKE_WHERE == box ]] || NEGATIVE=${NEGATIVE%.tsv}.laptop.tsv
 }
 negative_add() {
-  local REPLY NEGATIVE
+  local NEGATIVE
   negative_file
-  utc_now
-  [[ -s $NEGATIVE ]] || printf '# time\twhere\tcommit\texit\tseconds\twhy\tcommand\n' >"$NEGATIVE" || return 0
-  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$SMOKE_WHERE" "$SMOKE_COMMIT" "$SMOKE_EXIT" "$SMOKE_SECONDS" \
-    "${SMOKE_WHY//[[:cntrl:]]/ }" "${SMOKE_COMMAND//[[:cntrl:]]/ }" >>"$NEGATIVE" || :
+  negative_line "$NEGATIVE" "$SMOKE_WHERE" "$SMOKE_COMMIT" "$SMOKE_EXIT" "$SMOKE_SECONDS" "$SMOKE_WHY" "$SMOKE_COMMAND"
 }
 negative_known() { # says so where this very trial has failed before
   local NEGATIVE line when='' where commit status seconds why command

@@ -49,6 +49,7 @@ PY
 @test "aggregate: events and roster go into the bundle, what another box left there stays, and twice is the same (S92)" {
   finished_cell "$D" a
   printf '2026-08-03T14:00:00Z\toverride\t-\t-\tDATA_DIR=/elsewhere\n' >"$D/events.tsv"
+  printf '# time\n2026-08-03T14:00:00Z\tbox\tc\t3\t9\tit ended with status 3\tx\n' >"$D/NEGATIVE_RESULTS.tsv"
   printf '2026-08-01T10:00:00Z\tadopt\t-\t-\tfrom an older box\n' >"$BATS_TEST_TMPDIR/older"
   mkdir -p "$B" && cp "$BATS_TEST_TMPDIR/older" "$B/events.tsv"
   run --separate-stderr aggregate --except 'b=diverged'
@@ -57,6 +58,7 @@ PY
   grep -q 'DATA_DIR=/elsewhere' "$B/events.tsv"
   grep -q 'excepted: diverged' "$B/events.tsv"
   cmp "$D/queue.tsv" "$B/queue.tsv"
+  cmp "$D/NEGATIVE_RESULTS.tsv" "$B/NEGATIVE_RESULTS.tsv" # X4
   cp "$B/events.tsv" "$BATS_TEST_TMPDIR/first"
   run --separate-stderr aggregate
   [[ $(grep -c 'older box' "$B/events.tsv") == 1 && -z $(find "$B" -name '*.tmp') ]]

@@ -127,7 +127,7 @@ PY
   [[ $first -ne 0 && -z $short && $said == *refused* && $status -eq 0 && $whole -eq 0 ]] || fail_with "first $first: $said; short: $short"
 }
 
-@test "pull: overrides and the roster come home and stand in RUN_FACTS.md (S92)" {
+@test "pull: overrides, the roster and what failed come home, overrides stand in RUN_FACTS.md (S92 X4)" {
   CELL_BYTES=10
   bundle a
   # A real checkpoint, so that the verification has nothing to say against it.
@@ -136,13 +136,16 @@ PY
 open(sys.argv[1], "wb").write(torch_zip(state_dict({"m": tensor("FloatStorage", "0", 2, (2,))}), {"0": struct.pack("<2f", 1, 2)}))' "$D/cells/a/best.pth"
   finished_cell "$D" a
   printf '2026-08-03T14:00:00Z\toverride\t-\t-\tDATA_DIR=/elsewhere\n' >"$D/events.tsv"
+  printf '# time\n2026-08-03T14:00:00Z\tformal\tc\t1\t9\tstage queue ended with 1\tx\n' >"$D/NEGATIVE_RESULTS.tsv"
   DATA_DIR=$BOX/data DURABLE_DIR=$BOX/durable "$OUT/box/aggregate_to_fs.sh" >/dev/null
+  printf 'a failed smoke of the laptop\n' >"$L/NEGATIVE_RESULTS.laptop.tsv"
   run --separate-stderr here
   [[ $status -eq 0 ]] || fail_with 'not pulled'
   home_is_whole local
+  cmp "$L/NEGATIVE_RESULTS.tsv" "$D/NEGATIVE_RESULTS.tsv"
   cmp "$L/events.tsv" "$B/events.tsv" && cmp "$L/queue.tsv" "$D/queue.tsv"
   run python3 "$OUT/local/verify_local.py" "$L"
-  [[ $status -eq 0 ]] || fail_with 'not verified'
+  [[ $status -eq 0 && $output != *NEGATIVE_RESULTS* ]] || fail_with 'not verified, or a stray'
   grep -q 'override: .*DATA.*elsewhere' "$L/RUN_FACTS.md"
   grep -q '^## Commands' "$L/RUN_FACTS.md"
 }
