@@ -18,9 +18,9 @@ note() { # <text>
 # The last look of ours, into LAST_*; all empty where there was none.
 read_last_look() {
   local line
-  LAST_TIME='' LAST_SUCCESS=false LAST_POWER_OFF=false LAST_RUN_ID='' SEEN='' LAST_USED_data='' LAST_USED_durable='' LAST_INODES_data='' LAST_INODES_durable=''
+  LAST_TIME='' TREND_SINCE='' LAST_SUCCESS=false LAST_POWER_OFF=false LAST_RUN_ID='' SEEN='' LAST_USED_data='' LAST_USED_durable='' LAST_INODES_data='' LAST_INODES_durable=''
   read_record "$L/patrol.json" patrol/1 || return 0
-  LAST_TIME=${R_time_s-} LAST_SUCCESS=${R_success_seen-false} LAST_POWER_OFF=${R_power_off-false} LAST_RUN_ID=${R_run_id-}
+  LAST_TIME=${R_time_s-} TREND_SINCE=${R_trend_since_s-} LAST_SUCCESS=${R_success_seen-false} LAST_POWER_OFF=${R_power_off-false} LAST_RUN_ID=${R_run_id-}
   LAST_USED_data=${R_data_bytes_used-} LAST_USED_durable=${R_durable_bytes_used-}
   LAST_INODES_data=${R_data_inodes_used-} LAST_INODES_durable=${R_durable_inodes_used-}
   while IFS= read -r line; do
@@ -33,7 +33,7 @@ read_last_look() {
 read_facts() { # <answer file>
   local line text member
   FACT_NOW='' STATUS='' STATUS_WHY='' GPU='' MEMORY='' PROCESSES='' FAST=0 LOGS='' NEW_ERRORS=0 FIRST_ERROR='' FAILURE='' FAILED_AT='' SUCCESS_POWER=''
-  ROOM='' TREE=''
+  ROOM='' TREE='' UNANSWERED='' SETTLED=''
   for member in run_id state planned pending running 'done' unsynced failed preempted unknown last_progress_s eta_s session why; do printf -v "S_$member" '%s' ''; done
   while IFS= read -r line; do
     plain_line "$line"
@@ -50,6 +50,8 @@ read_facts() { # <answer file>
       'processes '*) PROCESSES=$text ;;
       'process '*) TREE+="  $line"$'\n' ;;
       'fast '*) FAST=$text ;;
+      'unknown '*) UNANSWERED+="${UNANSWERED:+; }$text" ;;
+      'settled '*) SETTLED=$text ;;
       'log '*) take_log "$text" ;;
       'log-line '*) [[ -n $FIRST_ERROR ]] || FIRST_ERROR=$text ;;
       'end-FORMAL_FAILURE.json ended '*) FAILED_AT=${text#ended } ;;
@@ -90,10 +92,11 @@ judge_run() {
     'read') ;;
     *) not_known "${STATUS_WHY:-the box did not say what the run is in}" && return 0 ;;
   esac
+  ! settled || return 0
   ((${S_failed:-0} == 0)) || escalate "${S_failed-} cells failed" "status.sh there names class and log; each class has its remedy in the runbook"
   ((${S_unsynced:-0} == 0)) || escalate "${S_unsynced-} cells are finished but not in the bundle" "make room or attach the storage, then aggregate_to_fs.sh there"
   case ${S_state-} in
-    success | 'done') VERDICT=${VERDICT/healthy/done} && return 0 ;;
+    success | 'done') over '' && return 0 ;;
     failed)
       escalate "FAILED, $(meter_since): ${S_why:-no reason given}${FAILURE:+ ($FAILURE)}" "read its log; keep the machine; formal_run.sh start continues it"
       return 0
@@ -107,6 +110,19 @@ judge_run() {
     *) not_known "whether its session lives cannot be told" ;;
   esac
   judge_progress
+}
+
+# A person has excepted by name what is not done, so nothing is left to be done: the manifest says so, and nothing runs.
+settled() {
+  local expected finished excepted rest
+  read -r expected finished excepted rest <<<"$SETTLED"
+  [[ ${excepted-} =~ ^[1-9][0-9]*$ && $((finished + excepted)) -eq $expected && $expected == "${S_planned-}" ]] || return 1
+  [[ ${S_session-} == gone && ${S_running-} == 0 && ${S_unsynced-} == 0 && ${S_done-} == "$finished" ]] || return 1
+  over "$excepted of $expected cells are excepted by name: "
+}
+over() { # <words before>
+  VERDICT=${VERDICT/healthy/done}
+  if [[ $KIND == ssh-rental || $KIND == cloud-vm ]]; then note "$1over, with the $(meter_since): aggregate, pull, verify, teardown"; else [[ -z $1 ]] || note "$1over"; fi
 }
 
 # A failed run keeps the machine, and the machine keeps costing (case 129).
@@ -135,7 +151,11 @@ judge_progress() {
 
 judge_room() { # sets ROOM_TEXT
   local name kind total used free percent
-  ROOM_TEXT=''
+  ROOM_TEXT='' TREND_SPAN=0 TREND_ANEW=true
+  if [[ $TREND_SINCE =~ ^[0-9]+$ && $FACT_NOW =~ ^[0-9]+$ ]] && ((FACT_NOW >= TREND_SINCE)); then
+    TREND_SPAN=$((FACT_NOW - TREND_SINCE)) TREND_ANEW=false
+    ((TREND_SPAN < TREND_MAX_S)) || TREND_ANEW=true
+  fi
   while read -r name kind total used free; do
     [[ -n $name ]] || continue
     if [[ $total == UNKNOWN ]]; then
@@ -162,9 +182,12 @@ judge_room() { # sets ROOM_TEXT
   done <<<"$ROOM"
 }
 
-# Growth since the last look, and when it will be full at that pace.
+# A pace is taken over some minutes at least: what is copied in the seconds between two looks says nothing of the hours to come.
+readonly TREND_S=300 TREND_MAX_S=1800
+
+# Growth since the figures that were kept, and when it will be full at that pace.
 trend() { # <name> <kind> <used> <free>
-  local before left
+  local before left span
   case $1.$2 in
     data.bytes) before=$LAST_USED_data NOW_data_bytes=$3 ;;
     data.inodes) before=$LAST_INODES_data NOW_data_inodes=$3 ;;
@@ -172,9 +195,11 @@ trend() { # <name> <kind> <used> <free>
     durable.inodes) before=$LAST_INODES_durable NOW_durable_inodes=$3 ;;
     *) return 0 ;;
   esac
-  [[ $before =~ ^[0-9]+$ && $LAST_TIME =~ ^[0-9]+$ && $FACT_NOW =~ ^[0-9]+$ ]] && ((FACT_NOW > LAST_TIME && $3 > before)) || return 0
-  left=$(($4 * (FACT_NOW - LAST_TIME) / ($3 - before)))
-  ROOM_TEXT+="(+$((($3 - before) * 3600 / (FACT_NOW - LAST_TIME)))/h)"
+  [[ $before =~ ^[0-9]+$ ]] || { TREND_ANEW=true && return 0; }
+  ((TREND_SPAN >= TREND_S && $3 > before)) || return 0
+  span=$TREND_SPAN
+  left=$(($4 * span / ($3 - before)))
+  ROOM_TEXT+="(+$((($3 - before) * 3600 / span))/h)"
   if ((left < 3600)); then
     escalate "$1 will be out of $2 in $((left / 60)) min at this pace" "make room now"
   elif ((left < 21600)); then
@@ -224,6 +249,8 @@ judge_logs() {
 
 write_last_look() {
   local line comma='' list='' success=$LAST_SUCCESS power=$LAST_POWER_OFF
+  # A run that was started again after its success is as mortal as before.
+  if [[ $STATUS == 'read' ]]; then success=false power=false; fi
   if [[ ${S_state-} == success ]]; then success=true power=${SUCCESS_POWER:-false}; fi
   [[ $power == true || $power == false ]] || power=false
   record_open patrol/1
@@ -235,10 +262,15 @@ write_last_look() {
   record_text why "$WHY"
   record_bool success_seen "$success" || return
   record_bool power_off "$power" || return
-  record_int data_bytes_used "${NOW_data_bytes-}" || return
-  record_int data_inodes_used "${NOW_data_inodes-}" || return
-  record_int durable_bytes_used "${NOW_durable_bytes-}" || return
-  record_int durable_inodes_used "${NOW_durable_inodes-}" || return
+  if [[ $TREND_ANEW == true ]]; then
+    TREND_SINCE=$FACT_NOW LAST_USED_data=${NOW_data_bytes-} LAST_INODES_data=${NOW_data_inodes-}
+    LAST_USED_durable=${NOW_durable_bytes-} LAST_INODES_durable=${NOW_durable_inodes-}
+  fi
+  record_int trend_since_s "$TREND_SINCE" || return
+  record_int data_bytes_used "$LAST_USED_data" || return
+  record_int data_inodes_used "$LAST_INODES_data" || return
+  record_int durable_bytes_used "$LAST_USED_durable" || return
+  record_int durable_inodes_used "$LAST_INODES_durable" || return
   while IFS= read -r line; do
     [[ -n $line ]] || continue
     list+="$comma    \"$line\""

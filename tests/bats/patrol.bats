@@ -89,11 +89,11 @@ calm_room() { # disks that are neither full nor another test's
   look
   verdict 1 escalate
   status_says state=failed running=0 session=gone why='cell x failed'
-  printf '{\n  "schema": "formal_failure/1",\n  "stage": "queue",\n  "remedy": "read the log",\n  "ended": "2026-08-03T14:15:00Z"\n}\n' >"$D/FORMAL_FAILURE.json"
+  printf '{\n  "schema": "formal_failure/1",\n  "stage": "queue",\n  "remedy": "read the log, then start",\n  "ended": "2026-08-03T14:15:00Z"\n}\n' >"$D/FORMAL_FAILURE.json"
   # Case 129: the machine is kept, and so is its price in view.
   PRICE_PER_HOUR=0.79 look
   verdict 1 escalate
-  [[ $output == *'FAILED, meter running since 2026-08-03T14:15:00Z at 0.79 an hour: cell x failed'* && $output == *'stage queue'* && $output != *'power_off'* ]]
+  [[ $output == *'FAILED, meter running since 2026-08-03T14:15:00Z at 0.79 an hour: cell x failed'* && $output == *'stage queue, remedy read the log, then start'* && $output != *'power_off'* ]]
   status_says state=lost session=gone why='boot id changed'
   look
   verdict 1 escalate
@@ -167,6 +167,20 @@ calm_room() { # disks that are neither full nor another test's
   sed -i 's/"power_off": true/"power_off": false/' "$L/patrol.json"
   look
   verdict 69 unknown
+  # Another run is known by now, or this one was started again: the old success explains nothing.
+  sed -i 's/"power_off": false/"power_off": true/' "$L/patrol.json"
+  printf '{\n  "schema": "box/1",\n  "run_id": "20200101T000000Z-00000000",\n  "profile": "x",\n  "host": "x",\n  "instance": "",\n  "host_key": ""\n}\n' >"$L/box.json"
+  look
+  verdict 69 unknown
+  rm "$L/box.json"
+  sshd_start
+  calm_room
+  status_says
+  look
+  verdict 0 healthy
+  sshd_stop
+  look
+  verdict 69 unknown
 }
 
 @test "patrol: a GPU query that hangs, also against TERM, ends the look in time and is UNKNOWN (case 80)" {
@@ -236,13 +250,59 @@ SHIM
   look
   verdict 0 healthy
   [[ ${lines[0]} == *'data.inodes=n/a'* ]]
-  # Three quarters of what was free went since the last look, a minute ago.
-  sed -i "s/\"time_s\": .*/\"time_s\": $(($(date +%s) - 60)),/" "$L/patrol.json"
-  echo '/dev/x 100000000 90000000 10000000 80% /x' >"$BOX_HOME/bytes"
-  sed -i 's/90000000/84000000/' "$BOX_HOME/bytes"
+  # Three quarters of what was free went since the last look: in a minute that is one copy, in ten minutes a pace.
+  echo '/dev/x 100000000 84000000 16000000 84% /x' >"$BOX_HOME/bytes"
+  since 60
+  look
+  verdict 0 healthy
+  [[ $output != *'at this pace'* && $output != */h* ]]
+  since 600
   look
   verdict 1 escalate
-  [[ $output == *'min at this pace'* ]]
+  [[ $output == *'out of bytes in 6 min at this pace'* ]]
+  # Looks every minute do not push the beginning away, and after half an hour it begins anew.
+  since 1800
+  look
+  look
+  verdict 0 healthy
+}
+since() { # <seconds>    the figures were kept so long ago
+  sed -i "s/\"trend_since_s\": .*/\"trend_since_s\": $(($(date +%s) - $1)),/" "$L/patrol.json"
+}
+
+@test "patrol: cells that a person has excepted by name are no alarm for ever; the meter is (case 129)" {
+  sshd_start
+  calm_room
+  run_record_here "$D"
+  mkdir -p "$BOX/durable/r1"
+  printf '{\n  "schema": "pull_manifest/1",\n  "run_id": "%s",\n  "cells_expected": 4,\n  "cells": [\n' "$RUN_ID" >"$BOX/durable/r1/PULL_MANIFEST.json"
+  printf '    {"cell": "%s", "state": "%s", "why": "x"},\n' a 'done' b 'done' c 'done' d excepted >>"$BOX/durable/r1/PULL_MANIFEST.json"
+  status_says state=failed running=0 pending=0 failed=1 'done'=3 session=gone why='cell d failed'
+  PRICE_PER_HOUR=0.79 look
+  verdict 0 'done'
+  [[ $output == *'1 of 4 cells are excepted by name: over, with the meter running at 0.79 an hour: aggregate, pull'* ]]
+  # A cell that has failed since, one that runs, a manifest of another run: the exception is not of these.
+  status_says state=failed running=0 pending=0 failed=2 'done'=2 session=gone
+  look
+  verdict 1 escalate
+  status_says state=running running=1 pending=0 failed=1 'done'=2
+  look
+  verdict 1 escalate
+  sed -i 's/"run_id": "2026/"run_id": "2025/' "$BOX/durable/r1/PULL_MANIFEST.json"
+  status_says state=failed running=0 pending=0 failed=1 'done'=3 session=gone
+  look
+  verdict 1 escalate
+}
+
+@test "patrol: a tier that hangs whoever reads it is not known, and the rest is told (case 84)" {
+  sshd_start
+  calm_room
+  status_says
+  run_record_here "$D"
+  rm -f "$D/run.json" && mkfifo "$D/run.json"
+  look
+  verdict 69 unknown
+  [[ ${lines[0]} == *'processes of the run: no answer'* && ${lines[0]} == *'data.bytes=10%'* ]]
 }
 
 @test "patrol: new tracebacks since the last look are news, old ones and relative errors are not (S77, T35)" {
