@@ -34,10 +34,12 @@ drill_last() { # <log>    into REPLY
 # from one that begins anew. Then SIGKILL. DRILL_FLOOR is a step that the newest checkpoint is certainly not older than: it was
 # in the log before that checkpoint was there.
 drill_kill() { # <log> <limit>    returns: 0 killed in its midst, 1 not (WHY says it)
-  local REPLY until=$((SECONDS + $2)) artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT first last='' stamp='' rc=0
+  local REPLY until=$((SECONDS + $2)) artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT first last='' stamp='' rc=0 LINES_SEEN=0
   DRILL_FLOOR='' DRILL_STAMP=''
+  exec 3<"$1"
   while ((SECONDS < until)); do
     kill -0 "$SMOKE_PID" 2>/dev/null || break
+    note_lines
     # The log first: what it says now was said before a checkpoint that is found later.
     stamp=$last
     drill_last "$1"
@@ -71,9 +73,12 @@ drill_first() { # <limit>    returns: 0, or 1 with the reason in WHY
   mkdir -p -- "$SMOKE_WORK/cell"
   log "resume drill: $SMOKE_CELL, at most $1 s: $SMOKE_RUN"
   smoke_launch 1 0 "$SMOKE_WORK/log1"
-  drill_kill "$SMOKE_WORK/log1" "$1" || return 1
+  drill_kill "$SMOKE_WORK/log1" "$1" || { exec 3<&- && return 1; }
+  exec 3<&-
   DRILL_KIND=$(smoke_steps "$SMOKE_WORK/log1" kind)
   DRILL_KILLED=$(smoke_steps "$SMOKE_WORK/log1" | sort -n | tail -n 1)
+  measure_steps
+  DRILL_STEP_MS=$MEASURED_STEP_MS DRILL_TOTAL=$MEASURED_TOTAL
   checkpoint_says "$SMOKE_WORK/cell/$SMOKE_ARTIFACT"
   DRILL_EPOCH=$CKPT_EPOCH DRILL_STEP=$CKPT_STEP DRILL_SAID=''
   case $DRILL_KIND in
@@ -167,6 +172,8 @@ drill_write() { # <result> <why>
   record_text checkpoint_says "${DRILL_EPOCH:+epoch $DRILL_EPOCH }${DRILL_STEP:+step $DRILL_STEP}"
   step_name "$DRILL_RESUMED" "$DRILL_KIND"
   record_text resumed "${DRILL_RESUMED:+$REPLY}"
+  record_int step_ms "$DRILL_STEP_MS"
+  record_int steps_total "$DRILL_TOTAL"
   record_text why "$2"
   utc_now
   record_text ended "$REPLY"

@@ -1,5 +1,5 @@
 # lib/gates.bash: what must hold before evidence is started; the first gate that does not hold ends it.
-# needs: exit log path record hash room run queue roster states git data syntax probe
+# needs: exit log path record hash room run queue roster states git data syntax smoked probe
 
 # Setup, preflight, code, syntax, smoke, data, room: in this order, for a later gate means nothing on a broken base.
 all_gates() { # <start: true or false>
@@ -9,6 +9,8 @@ all_gates() { # <start: true or false>
   gate_queue
   gate_syntax
   gate_smoke
+  read_drill
+  read_done
   gate_data
   gate_room
 }
@@ -70,31 +72,6 @@ gate_code() { # <start: true or false>
   CODE_COMMIT=$GIT_HEAD
 }
 
-# The smoke of this box, of this commit and these scripts: passed with proof, or waived by somebody for a reason.
-gate_smoke() {
-  local rc=0 file=$D/smoke.json again="bash $SELF_DIR/smoke.sh"
-  M_SECONDS='' M_STEPS='' M_CKPT='' M_SAVE='' M_PEAK=''
-  read_record "$file" smoke/1 || rc=$?
-  ((rc != 1)) || refuse "$EX_GATE" "smoke" "there is no $file" "$again; or a waiver in writing: smoke.sh --waive WHO=WHY"
-  ((rc == 0)) || refuse "$EX_GATE" "smoke" "$file is not a whole record" "$again"
-  [[ ${R_where-} == box ]] || refuse "$EX_GATE" "smoke" "$file is of '${R_where-}', not of this box" "$again"
-  [[ ${R_commit-} == "$GIT_HEAD" ]] || refuse "$EX_GATE" "smoke" "$file is of commit ${R_commit:-none}, the code is at $GIT_HEAD" "$again"
-  [[ ${R_box_digest-} == "$BOX_DIGEST" ]] || refuse "$EX_GATE" "smoke" "$file is of other scripts than those in $SELF_DIR" "$again"
-  case ${R_result-} in
-    passed)
-      [[ ${R_exit-} == 0 && ${R_artifact_sha256-} =~ ^[0-9a-f]{64}$ ]] ||
-        refuse "$EX_GATE" "smoke" "$file says passed without an artifact" "$again"
-      SMOKE_SAID="passed at ${R_ended-}"
-      M_SECONDS=${R_seconds_s-} M_STEPS=${R_steps-} M_CKPT=${R_ckpt_bytes-} M_SAVE=${R_save_s-} M_PEAK=${R_peak_memory_bytes-}
-      ;;
-    waived)
-      [[ -n ${R_who-} && -n ${R_why-} ]] || refuse "$EX_GATE" "smoke" "$file is a waiver without who and why" "smoke.sh --waive WHO=WHY"
-      SMOKE_SAID="WAIVED by $R_who at ${R_ended-}: $R_why"
-      ;;
-    *) refuse "$EX_GATE" "smoke" "$file says '${R_result-}': ${R_why-}" "mend it, then $again" ;;
-  esac
-}
-
 # How many files there are preflight has counted; digests are compared once, against a receipt that stands until a file changes.
 gate_data() { # reads: SAID_OF    sets DATA_SAID
   local i
@@ -142,8 +119,10 @@ in_part() { # <cell>    returns: 0 where this start is about it
 # that the smoke found larger than what the job says for a whole cell counts instead.
 gate_room() {
   local REPLY bytes=$NEED_DISK_BYTES files both=1
-  [[ -z $M_CKPT || $M_CKPT -le $bytes ]] || bytes=$M_CKPT
-  bytes=$((bytes * CELLS_LEFT * 11 / 10)) files=$((NEED_FILES * CELLS_LEFT))
+  [[ -z $M_BYTES || $M_BYTES -le $bytes ]] || bytes=$M_BYTES
+  bytes=$((bytes * CELLS_LEFT * 11 / 10)) files=$NEED_FILES
+  [[ -z $M_FILES || $M_FILES -le $files ]] || files=$M_FILES
+  files=$((files * CELLS_LEFT))
   ROOM_SAID=()
   if [[ $B != "$D" ]]; then
     if same_disk "$D" "$B"; then both=2; else gate_tier "$B" "$bytes" "$files" "$DURABLE_CAP_BYTES" "$DURABLE_CAP_INODES"; fi

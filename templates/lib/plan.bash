@@ -2,7 +2,7 @@
 # needs: exit log file hash probe
 
 print_plan() { # reads what gates.bash has set
-  local REPLY slots=${SLOTS:-1} line name n=0 ids rounds minutes
+  local slots=${SLOTS:-1} line name n=0 ids
   if [[ -n ${GPUS-} ]]; then
     IFS=, read -ra ids <<<"$GPUS"
     slots=${#ids[@]}
@@ -12,6 +12,7 @@ print_plan() { # reads what gates.bash has set
   git_here log -1 --format='  commit    %h %ci %s' 2>/dev/null || :
   printf '  syntax    %s\n' "$SYNTAX_SAID"
   printf '  smoke     %s\n' "$SMOKE_SAID"
+  printf '  drill     %s\n' "$DRILL_SAID"
   plan_measured
   printf '  cells     %s, of which done %s, to do %s\n' "${#CELL_NAMES[@]}" "$CELLS_DONE" "$CELLS_LEFT"
   [[ -z $ONLY ]] || printf '            a part only: %s of the %s cells of the roster; the proof will be of these and will say so\n' "${#CELL_NAMES[@]}" "$ROSTER_N"
@@ -26,33 +27,52 @@ print_plan() { # reads what gates.bash has set
   for line in ${DATA_SAID[@]+"${DATA_SAID[@]}"}; do printf '  data      %s\n' "$line"; done
   ((${#DATA_PATHS[@]} > 0)) || printf '  data      the job declares none\n'
   plan_resources "$slots"
-  rounds=$(((CELLS_LEFT + slots - 1) / slots))
-  minutes=$(((rounds * NEED_S + 59) / 60))
-  printf '  time      about %s minutes for what is left, %s at a time%s\n' "$minutes" "$slots" "$(plan_cost "$minutes")"
+  plan_time "$slots"
   [[ ${F_POWER-} != true ]] || printf '  power     off after success: %s\n' "${POWER_OFF_COMMAND[*]}"
 }
 
-plan_cost() { # <minutes>    prints
+# The time of what is left and its cost, from what a cell was measured to take; without that from the job's own word.
+plan_time() { # <slots>    reads: M_CELL_S NEED_S CELLS_LEFT
+  local REPLY rounds=$(((CELLS_LEFT + $1 - 1) / $1)) said=measured
+  [[ -n $M_CELL_S ]] || said='declared, not measured'
+  span_of $((rounds * ${M_CELL_S:-$NEED_S}))
+  printf '  time      about %s for what is left, %s at a time (%s)\n' "$REPLY" "$1" "$said"
   [[ ${PRICE_PER_HOUR-} =~ ^[0-9]+([.][0-9]+)?$ ]] || return 0
-  awk -v m="$1" -v p="$PRICE_PER_HOUR" 'BEGIN {printf ", about %.2f at %s per hour", m / 60 * p, p}'
+  awk -v s="$((rounds * ${M_CELL_S:-$NEED_S}))" -v p="$PRICE_PER_HOUR" -v said="$said" \
+    'BEGIN {printf "  cost      about %.2f at %s per hour (%s)\n", s / 3600 * p, p, said}'
+}
+span_of() { # <seconds>    into REPLY
+  if (($1 >= 7200)); then REPLY="$(($1 / 3600)) h $(($1 % 3600 / 60)) min"; elif (($1 >= 120)); then REPLY="$((($1 + 30) / 60)) min"; else REPLY="$1 s"; fi
+}
+bytes_of() { # <bytes>    into REPLY
+  human "$1"
 }
 
-# What the smoke measured beside what the job says; where it measured more, the job's figure is too small.
+# One figure of a cell: what was measured, with what the job says beside it; a warning where they are more than twice apart.
+plan_figure() { # <what> <measured or empty> <declared> <function that names it> <name in the job> <how it was measured>
+  local REPLY declared apart=''
+  "$4" "$3"
+  declared=$REPLY
+  if [[ -z $2 ]]; then
+    printf '    %-8s %s, declared, not measured%s\n' "$1" "$declared" "${6:+ ($6)}"
+    return 0
+  fi
+  "$4" "$2"
+  if (($2 > 2 * $3)); then apart='more than twice what'; elif (($3 > 2 * $2)); then apart='less than half of what'; fi
+  printf '    %-8s %s, measured (%s); the job: %s\n' "$1" "$REPLY" "$6" "$declared"
+  [[ -z $apart ]] || log "warning: $1 of a cell: $REPLY was measured, $apart $5 in the job says ($declared)"
+}
+
+# What was measured beside what the job says.
 plan_measured() {
-  local REPLY said
-  [[ -n $M_SECONDS$M_CKPT ]] || { printf '  measured  nothing: the figures below are the job'"'"'s own words\n' && return 0; }
-  said="the trial ${M_SECONDS:-?} s${M_STEPS:+ for $M_STEPS step(s)}"
-  human "$M_CKPT"
-  said+="; a checkpoint $REPLY"
-  human "$NEED_DISK_BYTES"
-  said+=" (the job: $REPLY for a whole cell), saved in ${M_SAVE:-?} s (the job: $SAVE_S)"
-  human "$M_PEAK"
-  said+="; memory $REPLY"
-  human "$NEED_RAM_BYTES"
-  printf '  measured  %s (the job: %s)\n' "$said" "$REPLY"
-  [[ -z $M_CKPT || $M_CKPT -le $NEED_DISK_BYTES ]] || log "warning: one checkpoint had $M_CKPT bytes, needs.disk_gb says $NEED_DISK_BYTES for a whole cell; the larger one counts"
+  local trial=''
+  [[ -z $M_SECONDS ]] || trial="the smoke: $M_SECONDS s${M_STEPS:+ for $M_STEPS step(s)}${M_STEP_MS:+, $M_STEP_MS ms a step}"
+  printf '  one cell\n'
+  plan_figure time "$M_CELL_S" "$NEED_S" span_of needs.minutes "${M_CELL_FROM:-$trial}"
+  plan_figure disk "$M_BYTES" "$NEED_DISK_BYTES" bytes_of needs.disk_gb "${M_CKPT:+the smoke, with a checkpoint of $M_CKPT bytes}"
+  plan_figure memory "$M_PEAK" "$NEED_RAM_BYTES" bytes_of needs.ram_gb "${M_PEAK:+the most that the smoke or a cell held}"
+  plan_figure saving "$M_SAVE" "$SAVE_S" span_of save_s "${M_SAVE:+one checkpoint to the data tier}"
   [[ -z $M_SAVE || $M_SAVE -le $SAVE_S ]] || log "warning: saving took $M_SAVE s, save_s says $SAVE_S: a stopped cell may be killed while it saves"
-  [[ -z $M_PEAK || $M_PEAK -le $NEED_RAM_BYTES ]] || log "warning: the smoke held $M_PEAK bytes of memory, needs.ram_gb says $NEED_RAM_BYTES"
 }
 
 # What this start will produce, written down before it runs: a line a cell, with its output and what must lie there. The
@@ -95,12 +115,13 @@ plan_in_roster() { # <plan>    returns: 0, or 65 with the reason in REPLY
 
 # What preflight has read, and what so many cells side by side want of it.
 plan_resources() { # <slots>    reads: CPUS RAM_FREE GPU_COUNT SAID_OF
-  local REPLY
-  recommend "$1" "$NEED_RAM_BYTES"
+  local REPLY need=$NEED_RAM_BYTES
+  [[ -z $M_PEAK || $M_PEAK -le $need ]] || need=$M_PEAK
+  recommend "$1" "$need"
   printf '  cpu       %s\n' "${SAID_OF[cpu]-}"
-  human $((NEED_RAM_BYTES * $1))
+  human $((need * $1))
   printf '  ram       %s; %s at a time: %s\n' "${SAID_OF[ram]-}" "$1" "$REPLY"
-  [[ -z $RAM_FREE || $RAM_FREE -ge $((NEED_RAM_BYTES * $1)) ]] || log "warning: $RAM_FREE bytes of memory are free, $1 cell(s) at a time need $REPLY"
+  [[ -z $RAM_FREE || $RAM_FREE -ge $((need * $1)) ]] || log "warning: $RAM_FREE bytes of memory are free, $1 cell(s) at a time need $REPLY"
   printf '  gpu       %s\n' "${SAID_OF[gpus]-}"
   [[ -z $GPU_COUNT || $GPU_COUNT -ge $((NEED_GPUS * $1)) ]] || log "warning: $GPU_COUNT GPUs here, $1 cell(s) at a time need $((NEED_GPUS * $1))"
   printf '  threads   recommended for each cell: %s loader worker(s), %s thread(s)\n' "$WORKERS" "$THREADS"

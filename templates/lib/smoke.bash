@@ -1,5 +1,5 @@
 # lib/smoke.bash: one short trial of the job's smoke command, on the box and on the laptop (bash 3.2, BSD userland too).
-# needs: exit log path file record hash git steps negative
+# needs: exit log path file record hash git measure negative
 # reads: SMOKE_WHERE (box or laptop) SMOKE_RECORD (its file) SMOKE_ROOT (where scratch folders go) SMOKE_BOX_DIGEST
 #        CODE_DIR PY SMOKE_COMMAND SMOKE_ARTIFACT SMOKE_TIMEOUT_S SAVE_S NEED_DISK_BYTES, and the function
 #        smoke_env: exports a cell's environment for CELL_DIR CELL_ATTEMPT CELL_RESUME
@@ -40,7 +40,9 @@ smoke_clean() { # <status>
 
 # Start one attempt in a process group of its own. Sets SMOKE_PID.
 smoke_launch() { # <attempt> <resume 0 or 1> <log>
-  CELL_DIR=$SMOKE_WORK/cell CELL_ATTEMPT=$1 CELL_RESUME=$2
+  CELL_DIR=$SMOKE_WORK/cell CELL_ATTEMPT=$1 CELL_RESUME=$2 SMOKE_LOG=$3
+  rm -f -- "$SMOKE_WORK/times" "$SMOKE_WORK/peak"
+  : >"$SMOKE_LOG"
   set -m
   (
     cd -- "$CODE_DIR" || exit
@@ -57,28 +59,13 @@ smoke_launch() { # <attempt> <resume 0 or 1> <log>
   SMOKE_PIDS="$SMOKE_PIDS $SMOKE_PID"
 }
 
-# Until the limit, and the memory of the attempt's group looked at meanwhile: the largest sum of what its processes held,
-# in kB, into the file peak. Where ps cannot say it, the file stays away.
-smoke_watch() {
-  local until=$((SECONDS + SMOKE_TIMEOUT_S)) peak=0 now pause=0.1
-  while ((SECONDS < until)); do
-    now=$({ ps -A -o pgid= -o rss= || ps -o pgid,rss; } 2>/dev/null | awk -v g="$SMOKE_PID" '$1 == g && $2 ~ /^[0-9]+$/ {n += $2} END {printf "%d", n}') || now=0
-    if ((now > peak)); then
-      peak=$now
-      printf '%s\n' "$peak" >"$SMOKE_WORK/peak"
-    fi
-    sleep "$pause" 2>/dev/null || sleep 1
-    pause=1
-  done
-}
-
 # Wait for the attempt within the limit; the whole group ends with it. Sets SMOKE_EXIT and SMOKE_LATE.
 smoke_wait() {
   local dog rc=0
   SMOKE_LATE=0
   set -m
   (
-    smoke_watch
+    watch_attempt "$SMOKE_TIMEOUT_S"
     : >"$SMOKE_WORK/late"
     kill -TERM -- "-$SMOKE_PID"
     sleep 10
@@ -95,6 +82,8 @@ smoke_wait() {
   SMOKE_PEAK=''
   if { IFS= read -r SMOKE_PEAK <"$SMOKE_WORK/peak"; } 2>/dev/null && [[ $SMOKE_PEAK =~ ^[0-9]+$ ]]; then SMOKE_PEAK=$((SMOKE_PEAK * 1024)); else SMOKE_PEAK=''; fi
   SMOKE_EXIT=$rc
+  measure_steps
+  measure_room
 }
 
 # Digest and size of the artifact, a file or a folder of files. Sets SMOKE_SHA and SMOKE_BYTES.
@@ -142,9 +131,13 @@ smoke_judge() { # <log>
 
 # How long one checkpoint of this size takes on the disk where cells write theirs, rounded up. Sets SMOKE_SAVE_S.
 smoke_time_save() {
-  local begin=$SECONDS to=${SMOKE_RECORD%/*}/.smoke.$$.tmp
-  SMOKE_SAVE_S=''
-  if cp -R -- "$SMOKE_WORK/cell/$SMOKE_ARTIFACT" "$to" 2>/dev/null && flush "$to"; then SMOKE_SAVE_S=$((SECONDS - begin + 1)); fi
+  local REPLY begin to=${SMOKE_RECORD%/*}/.smoke.$$.tmp
+  now_ms
+  begin=$REPLY SMOKE_SAVE_S=''
+  if cp -R -- "$SMOKE_WORK/cell/$SMOKE_ARTIFACT" "$to" 2>/dev/null && flush "$to"; then
+    now_ms
+    SMOKE_SAVE_S=$(((REPLY - begin) / 1000 + 1))
+  fi
   rm -rf -- "$to"
   [[ -z $SMOKE_SAVE_S || $SMOKE_SAVE_S -le $SAVE_S ]] ||
     log "warning: one checkpoint took $SMOKE_SAVE_S s to save, the job says save_s: $SAVE_S"
@@ -165,7 +158,10 @@ smoke_write() { # <result> <exit> <seconds> <artifact digest> <save_s> <bytes> <
   record_int save_s "$5" || return
   record_int ckpt_bytes "$6" || return
   record_int steps "${SMOKE_STEPS_SEEN-}" || return
+  record_int step_ms "${MEASURED_STEP_MS-}" || return
   record_int peak_memory_bytes "${SMOKE_PEAK-}" || return
+  record_int cell_bytes "${MEASURED_BYTES-}" || return
+  record_int cell_files "${MEASURED_FILES-}" || return
   record_text who "$7"
   record_text why "$8"
   utc_now

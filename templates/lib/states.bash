@@ -99,3 +99,18 @@ claim_says() { # <cell>    running where somebody lives behind the last claim, e
     *) REPLY=unknown ;;
   esac
 }
+
+# What the cells took that are done, by their own records: DONE_S seconds, all DONE_N of them together.
+cells_took() { # reads: RECORD_OF
+  read -r DONE_S DONE_N < <(printf '%s\n' ${RECORD_OF[@]+"${RECORD_OF[@]}"} | awk -F$'\037' '
+    # Days since 1970 of a civil date: no date tool for each line.
+    function at(t,   y, m, d, era, yoe, doy) {
+      y = substr(t, 1, 4) + 0; m = substr(t, 6, 2) + 0; d = substr(t, 9, 2) + 0
+      if (m <= 2) y--
+      era = int(y / 400); yoe = y - era * 400; doy = int((153 * (m + (m > 2 ? -3 : 9)) + 2) / 5) + d - 1
+      return (era * 146097 + yoe * 365 + int(yoe / 4) - int(yoe / 100) + doy - 719468) * 86400 + substr(t, 12, 2) * 3600 + substr(t, 15, 2) * 60 + substr(t, 18, 2)
+    }
+    $2 == "done" && $5 ~ /^[0-9]/ && $6 ~ /^[0-9]/ { sum += at($6) - at($5); n++ }
+    END { print sum + 0, n + 0 }') || :
+  DONE_S=${DONE_S:-0} DONE_N=${DONE_N:-0}
+}

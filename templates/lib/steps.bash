@@ -4,29 +4,41 @@
 
 # Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line. Steps may begin anew in each epoch. So
 # lines that have both count as (epoch + 1) times 10^9 and the step; else the epochs count where there is more than one of them;
-# else the steps. KIND asks for one of the three (both, epoch, step); the word "kind" instead prints which one it would be.
-smoke_steps() { # <log> [kind]    prints
-  awk -v want="${2-}" -v q="'" '
+# else the steps. KIND asks for one of the three (both, epoch, step); the word "kind" instead prints which one it would be. With
+# "lines" each number stands behind that of its line and before how many there are ("epoch 2/40"; 0: it is not said).
+smoke_steps() { # <log> [kind] [lines]    prints
+  awk -v want="${2-}" -v lines="${3-}" -v q="'" '
     function number(word) {
       if (!match($0, "(^|[^A-Za-z0-9_])[\"" q "]?" word "[] :=#[\"" q "]*[0-9]+")) return ""
       word = substr($0, RSTART, RLENGTH)
+      rest = substr($0, RSTART + RLENGTH)
+      of = 0
+      if (match(rest, /^ *(\/|of) *[0-9]+/)) {
+        of = substr(rest, RSTART, RLENGTH)
+        gsub(/[^0-9]/, "", of)
+        of = substr(of, 1, 9) + 0
+      }
       gsub(/[^0-9]/, "", word)
       return substr(word, 1, 9)
     }
+    function put(value, line, total) {
+      if (lines != "") printf "%d %.0f %d\n", line, value, total
+      else printf "%.0f\n", value
+    }
     {
       epoch = number("[Ee]poch")
+      if (epoch != "") { epochs[++e] = epoch + 0; epoch_at[e] = NR; epoch_of[e] = of; if (epochs[e] != epochs[1]) several = 1 }
       step = number("([Gg]lobal_step|[Ss]tep|[Ii]ter|[Ii]teration)")
-      if (epoch != "" && step != "") both[++n] = (epoch + 1) * 1000000000 + step
-      if (epoch != "") { epochs[++e] = epoch + 0; if (e > 1 && epochs[e] != epochs[1]) several = 1 }
-      if (step != "") steps[++s] = step + 0
+      if (step != "") { steps[++s] = step + 0; step_at[s] = NR; step_of[s] = of }
+      if (epoch != "" && step != "") { both[++n] = (epoch + 1) * 1000000000 + step; both_at[n] = NR }
     }
     END {
       kind = n ? "both" : several || !s ? "epoch" : "step"
       if (want == "kind") { print kind; exit }
       if (want != "") kind = want
-      if (kind == "both") for (i = 1; i <= n; i++) printf "%.0f\n", both[i]
-      if (kind == "epoch") for (i = 1; i <= e; i++) printf "%d\n", epochs[i]
-      if (kind == "step") for (i = 1; i <= s; i++) printf "%d\n", steps[i]
+      if (kind == "both") for (i = 1; i <= n; i++) put(both[i], both_at[i], 0)
+      if (kind == "epoch") for (i = 1; i <= e; i++) put(epochs[i], epoch_at[i], epoch_of[i])
+      if (kind == "step") for (i = 1; i <= s; i++) put(steps[i], step_at[i], step_of[i])
     }' "$1"
 }
 

@@ -1,5 +1,5 @@
 # smoke.bash: what the tests of smoke share. `load smoke` behind `load formal`.
-# shellcheck disable=SC2154 # helper and formal set what is used here
+# shellcheck disable=SC2016,SC2034,SC2154 # words for other shells; helper and formal set what is used here, the tests use the rest
 
 laptop() { run --separate-stderr bash "$LOCAL/smoke.sh" "$@"; }
 command_is() { # <command> <artifact> [limit]: of both scripts
@@ -15,4 +15,14 @@ command_is() { # <command> <artifact> [limit]: of both scripts
 failed_because() { # <words>
   [[ $status -eq 1 && $stderr == *"smoke failed: "*"$1"* ]] || fail_with "not failed because of: $1"
   [[ $(member "$D/smoke.json" result) == failed && $(member "$D/smoke.json" why) == *"$1"* && -z $(member "$D/smoke.json" artifact_sha256) ]]
+}
+
+# A trainer as a smoke command. BEGIN sets n, the step that is done; SAVE writes step n into .t; SAY prints it.
+readonly FROM='n=$(cat "$CELL_DIR/best.bin" 2>/dev/null || echo 0)' ANEW='n=0'
+trainer() { # <begin> [say] [save] [last step]
+  printf '%s; while [ "$n" -lt %s ]; do n=$((n + 1)); %s && mv "$CELL_DIR/.t" "$CELL_DIR/best.bin"; %s; sleep 0.1; done' \
+    "$1" "${4-12}" "${3-echo "\$n" >"\$CELL_DIR/.t"}" "${2-echo "step \$n"}"
+}
+queue_is() { # <command> : one cell
+  printf '# cells\n\nc1\t%s\r\n' "$1" >"$BOX/queue.tsv"
 }

@@ -1,4 +1,4 @@
-# shellcheck disable=SC2016,SC2154 # words for other shells; bats sets status, output and stderr
+# shellcheck disable=SC2016,SC2153,SC2154 # words for other shells; bats sets status, output and stderr
 load helper
 load formal
 load smoke
@@ -6,15 +6,6 @@ load smoke
 setup() { formal_setup; }
 teardown() { formal_teardown; }
 
-# A trainer as a smoke command. BEGIN sets n, the step that is done; SAVE writes step n into .t; SAY prints it.
-readonly FROM='n=$(cat "$CELL_DIR/best.bin" 2>/dev/null || echo 0)' ANEW='n=0'
-trainer() { # <begin> [say] [save] [last step]
-  printf '%s; while [ "$n" -lt %s ]; do n=$((n + 1)); %s && mv "$CELL_DIR/.t" "$CELL_DIR/best.bin"; %s; sleep 0.1; done' \
-    "$1" "${4-12}" "${3-echo "\$n" >"\$CELL_DIR/.t"}" "${2-echo "step \$n"}"
-}
-queue_is() { # <command> : one cell
-  printf '# cells\n\nc1\t%s\r\n' "$1" >"$BOX/queue.tsv"
-}
 drilled() { # <member> <value>
   [[ $(member "$D/drill.json" "$1") == "$2" ]] || fail_with "drill.json: $1 is '$(member "$D/drill.json" "$1")', not '$2'"
 }
