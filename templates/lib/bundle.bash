@@ -6,6 +6,10 @@
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
 # and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
 
+# Results below this in all are small: hashed and copied in a moment. Looks that cost a process and would see what happens in
+# that moment (free room, a second stat, having the kernel forget what it keeps) are for more; the digests are for all.
+readonly SMALL_BYTES=1048576
+
 # Is this the name of a file that some transfer or writer left half done?
 is_leftover() { # <path below the cell>
   local base=${1##*/} tail
@@ -102,32 +106,38 @@ sort_paths() {
   done
 }
 
-# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_DIGEST LIST_PATHS
-# LIST_SUMS LIST_SIZES LIST_BYTES.
+# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_PATHS LIST_SUMS LIST_SIZES
+# LIST_BYTES. LIST_DIGEST is the list's own, empty until somebody needs it (list_digest) or it comes with the read-back.
 list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still being written)
-  local REPLY cell=$1 dir=$D/cells/$1 path line i
-  local -a full=()
-  local -A before=()
+  local cell=$1 dir=$D/cells/$1 path line i
+  local -a full=() before=()
   list_paths "$dir" || return
-  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT=''
+  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT='' LIST_DIGEST=''
   for path in "${LIST_PATHS[@]}"; do full+=("$dir/$path"); done
   stat_many "${full[@]}"
-  for path in "${full[@]}"; do before[$path]=${STAT_OF[$path]-}; done
-  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
-  stat_many "${full[@]}"
-  for ((i = 0; i < ${#full[@]}; i++)); do
-    path=${full[i]}
+  for path in "${full[@]}"; do
     line=${STAT_OF[$path]-}
-    [[ -n $line && $line == "${before[$path]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
-    LIST_SUMS+=("${SUM_OF[$path]}")
+    [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
+    before+=("$line")
     LIST_SIZES+=("${line%%|*}")
     LIST_BYTES=$((LIST_BYTES + ${line%%|*}))
+  done
+  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  ((LIST_BYTES < SMALL_BYTES)) || stat_many "${full[@]}"
+  for ((i = 0; i < ${#full[@]}; i++)); do
+    path=${full[i]}
+    [[ ${STAT_OF[$path]-} == "${before[i]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
+    LIST_SUMS+=("${SUM_OF[$path]}")
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
   done
+  # The commit takes the list from here and a repeated sync takes new digests: from the file only its own digest is taken.
+  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
+}
+list_digest() { # into LIST_DIGEST
+  local REPLY
+  [[ -z $LIST_DIGEST ]] || return 0
   hash_text "$LIST_TEXT" || return "$EX_COPY"
   LIST_DIGEST=$REPLY
-  # Nothing is ever read from it: the commit takes the list from here, a repeated sync takes new digests.
-  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
@@ -162,15 +172,12 @@ cell_record() { # <state> <why> <files digest>
 }
 
 # Remove what an earlier sync of this cell, killed half-way, left in the bundle: our own names and nothing else.
-drop_own_leftovers() { # <target folder>
-  local path pid
-  [[ -d $1 ]] || return 0
-  while IFS= read -r -d '' path; do
-    pid=${path##*/.gr-}
-    pid=${pid%%-*}
-    if [[ ! $pid =~ ^[0-9]+$ ]] || start_ticks "$pid"; then continue; fi
-    rm -f -- "$path" || return "$EX_COPY"
-  done < <(find "$1" -type f -name '.gr-*-*.tmp' -print0 2>/dev/null)
+drop_own_leftovers() { # <cell>
+  local path
+  for path in "$B/.syncing/$1".[0-9]*; do
+    if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]] || start_ticks "${path##*.}"; then continue; fi
+    rm -rf -- "${path:?}" || return "$EX_COPY"
+  done
 }
 
 # Which files of the list are not in TARGET as they should be: indices into TODO, their bytes into TODO_BYTES.
@@ -182,8 +189,11 @@ sync_todo() { # <target folder>
     path=$1/$path
     [[ ! -f $path || -L $path ]] || same+=("$path")
   done
-  stat_many ${same[@]+"${same[@]}"}
-  hash_many ${same[@]+"${same[@]}"} || :
+  SUM_OF=()
+  if ((${#same[@]} > 0)); then
+    stat_many "${same[@]}"
+    hash_many "${same[@]}" || :
+  fi
   for ((i = 0; i < ${#LIST_PATHS[@]}; i++)); do
     path=$1/${LIST_PATHS[i]}
     [[ ${SUM_OF[$path]-} != "${LIST_SUMS[i]}" ]] || continue
@@ -192,115 +202,176 @@ sync_todo() { # <target folder>
   done
 }
 
-# Room for the whole copy, before its first byte: the old files stay until the new ones are proven. For little a look is not
-# worth its price: cp says the same, and as early.
+# Room for the whole copy, before its first byte: the old files stay until the new ones are proven. Where it is
+# little cp says the same, and as early.
 sync_room() { # <target folder>    returns: 0 or 73
-  ((TODO_BYTES >= 1048576 || ${#TODO[@]} > 64)) || return 0
+  ((TODO_BYTES >= SMALL_BYTES || ${#TODO[@]} > 64)) || return 0
   look_room "$1"
   if [[ -n ${ROOM_BYTES[0]} ]] && ((TODO_BYTES + 65536 > ROOM_BYTES[0])); then
     log "no room for the copy: it needs $TODO_BYTES bytes, $1 has ${ROOM_BYTES[0]}"
     return "$EX_NOROOM"
   fi
-  if [[ -n ${ROOM_INODES[0]} ]] && ((${#TODO[@]} + 6 > ROOM_INODES[0])); then
+  if [[ -n ${ROOM_INODES[0]} ]] && ((${#TODO[@]} + 8 > ROOM_INODES[0])); then
     log "no room for the copy: it needs ${#TODO[@]} files, $1 has inodes for ${ROOM_INODES[0]}"
     return "$EX_NOROOM"
   fi
 }
 
-# One file under a temporary name in its own target folder. Says 73 where the disk is full.
-copy_one() { # <source> <folder> <temporary path>
-  local said
-  [[ -d $2 ]] || mkdir -p -- "$2" || return "$EX_COPY"
-  [[ ! -L $2 ]] || { log "$2 is a link, not a folder of the bundle" && return "$EX_COPY"; }
+# TODO in runs of files that lie in one folder: RUN_FOLDER (below the cell's, empty for itself) and RUN_FIRST, where in TODO it
+# begins. A call of cp or mv takes a run whole.
+split_runs() {
+  local i folder last='' n=0
+  RUN_FOLDER=() RUN_FIRST=()
+  for ((i = 0; i < ${#TODO[@]}; i++)); do
+    folder=${LIST_PATHS[TODO[i]]}
+    if [[ $folder == */* ]]; then folder=${folder%/*}; else folder=''; fi
+    n=$((n + 1))
+    if ((i == 0 || n > 200)) || [[ $folder != "$last" ]]; then
+      RUN_FOLDER+=("$folder") RUN_FIRST+=("$i")
+      last=$folder n=1
+    fi
+  done
+  RUN_FIRST+=("${#TODO[@]}")
+}
+
+# The files of run N below FOLDER, into RUN_FILES.
+run_files() { # <n> <folder>
+  local i
+  RUN_FILES=()
+  for ((i = RUN_FIRST[$1]; i < RUN_FIRST[$1 + 1]; i++)); do RUN_FILES+=("$2/${LIST_PATHS[TODO[i]]}"); done
+}
+
+# The folders of the copy below ROOT, all in one call; none of them may be a link.
+make_folders_below() { # <root> [further folders...]
+  local folder root=$1
+  local -a folders=("$@")
+  for folder in ${RUN_FOLDER[@]+"${RUN_FOLDER[@]}"}; do
+    [[ -z $folder ]] || folders+=("$root/$folder")
+  done
+  mkdir -p -- "${folders[@]}" 2>/dev/null || { log "$root cannot be made" && return "$EX_COPY"; }
+  for folder in "${folders[@]}"; do
+    [[ ! -L $folder ]] || { log "$folder is a link, not a folder of the bundle" && return "$EX_COPY"; }
+  done
+}
+
+# Files into a folder, under their names. Says 73 where the disk is full.
+copy_files() { # <folder> <files...>
+  local said to=$1
+  shift
   # In English: what it says decides.
-  said=$(LC_ALL=C cp -L -- "$1" "$3" 2>&1) && return 0
+  said=$(LC_ALL=C exec cp -L -- "$@" "$to/" 2>&1) && return 0
   said=${said//[[:cntrl:]]/ }
   case $said in
-    *'No space left'* | *'quota exceeded'*) log "no room for the copy of $1: $said" && return "$EX_NOROOM" ;;
+    *'No space left'* | *'quota exceeded'*) log "no room for the copy of ${1%/*}: $said" && return "$EX_NOROOM" ;;
   esac
-  log "copying $1 failed: $said"
+  log "copying from ${1%/*} failed: $said"
   return "$EX_COPY"
 }
 
-# Copy what TODO names, flush, read back, and only then rename. The last good copy stays until the new one is proven.
-sync_files() { # <source folder> <target folder>
-  local source=$1 target=$2 i to tmp rc=0
+# The copies in TMP, flushed and read back, the list with them: each digest must be its source's.
+prove_copies() { # <temporary folder> <target folder> <the list's file>
+  local i tmp
   local -a tmps=()
-  declare -gA STAT_OF
+  for i in "${TODO[@]}"; do tmps+=("$1/${LIST_PATHS[i]}"); done
+  flush "${tmps[@]}" || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
+  ((TODO_BYTES < SMALL_BYTES)) || forget_cached "${tmps[@]}"
+  declare -gA STAT_OF=()
+  # For sharing out the reading.
+  # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
   for i in "${TODO[@]}"; do
-    to=$target/${LIST_PATHS[i]}
-    tmp=${to%/*}/.gr-$$-$i.tmp
-    tmps+=("$tmp")
-    copy_one "$source/${LIST_PATHS[i]}" "${to%/*}" "$tmp" || { rc=$? && break; }
-    # For sharing out the reading.
-    # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
+    tmp=$1/${LIST_PATHS[i]}
     STAT_OF[$tmp]=${LIST_SIZES[i]}
   done
-  if ((rc == 0)); then
-    flush "${tmps[@]}" || { log "the copy to $target cannot be flushed: no room, a quota, or its disk is failing" && rc=$EX_COPY; }
-  fi
-  if ((rc == 0)); then
-    forget_cached "${tmps[@]}"
-    hash_many "${tmps[@]}" || rc=$EX_COPY
-  fi
+  STAT_OF[$3]=${#LIST_TEXT}
+  hash_many "${tmps[@]}" "$3" || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
   for i in "${TODO[@]}"; do
-    ((rc == 0)) || break
-    to=$target/${LIST_PATHS[i]}
-    tmp=${to%/*}/.gr-$$-$i.tmp
+    tmp=$1/${LIST_PATHS[i]}
     if [[ ${SUM_OF[$tmp]-} != "${LIST_SUMS[i]}" ]]; then
-      log "the copy of ${LIST_PATHS[i]} on $target reads back as ${SUM_OF[$tmp]-nothing}, its source was ${LIST_SUMS[i]}"
-      rc=$EX_COPY
+      log "the copy of ${LIST_PATHS[i]} on $2 reads back as ${SUM_OF[$tmp]-nothing}, its source was ${LIST_SUMS[i]}: a bad disk, or the source is still being written"
+      return "$EX_COPY"
     fi
   done
-  for i in "${TODO[@]}"; do
-    ((rc == 0)) || break
-    to=$target/${LIST_PATHS[i]}
-    [[ ! -d $to ]] || { log "$to is a folder where a file is to be" && rc=$EX_COPY && break; }
-    mv -f -- "${to%/*}/.gr-$$-$i.tmp" "$to" || rc=$EX_COPY
+  LIST_DIGEST=${SUM_OF[$3]}
+}
+
+# Copy what TODO names, flush, read back, and only then rename: the whole folder where the bundle has none of the cell yet,
+# else file by file. The last good copy stays until the new one is proven.
+sync_files() { # <cell> <the list's file>
+  local target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ n rc=0
+  split_runs
+  make_folders_below "$tmp" "$B/final_ckpts" "$B/records" || return
+  for ((n = 0; n < ${#RUN_FOLDER[@]} && rc == 0; n++)); do
+    run_files "$n" "$D/cells/$1"
+    copy_files "$tmp/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || rc=$?
   done
-  ((rc == 0)) || rm -f -- "${tmps[@]}"
+  ((rc != 0)) || prove_copies "$tmp" "$target" "$2" || rc=$?
+  # Some mounts cannot rename a folder.
+  if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then return 0; fi
+  ((rc != 0)) || move_files "$tmp" "$target" || rc=$?
+  rm -rf -- "${tmp:?}" || rc=$EX_COPY
   return "$rc"
+}
+move_files() { # <temporary folder> <target folder>
+  local n file
+  make_folders_below "$2" || return
+  for ((n = 0; n < ${#RUN_FOLDER[@]}; n++)); do
+    run_files "$n" "$2"
+    for file in "${RUN_FILES[@]}"; do
+      [[ ! -d $file ]] || { log "$file is a folder where a file is to be" && return "$EX_COPY"; }
+    done
+    run_files "$n" "$1"
+    mv -f -- "${RUN_FILES[@]}" "$2/${RUN_FOLDER[n]}" || return "$EX_COPY"
+  done
 }
 
 # A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
 sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
-  local REPLY cell=$1 target=$B/final_ckpts/$1 rc=0
-  # The tier is proven before any byte; the refusal is this function's status, not the end of the script.
-  (prove_durable) || return
+  local cell=$1 target=$B/final_ckpts/$1 rc=0 bundled=''
+  # The tier is proven before any byte.
+  # The refusal is this function's status, not the end of the script.
+  durable_there || { (refuse "$EX_COPY" "${TIER_SAID[@]}") || return; }
+  check_bundled "$cell" || rc=$?
+  ((rc != 0)) || bundled=$R_files_sha256
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || { log "cell $cell has no whole record of this run" && return "$EX_INTEGRITY"; }
   [[ ${R_state-} == unsynced || ${R_state-} == "done" ]] || { log "cell $cell is ${R_state-}: nothing to sync" && return "$EX_INTEGRITY"; }
   list_cell "$cell" || return
-  check_bundled "$cell" || rc=$?
-  if ((rc == 0)) && [[ $R_files_sha256 != "$LIST_DIGEST" ]]; then
-    log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
-    return "$EX_INTEGRITY"
+  if ((rc == 0)); then
+    list_digest || return
+    if [[ $bundled != "$LIST_DIGEST" ]]; then
+      log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
+      return "$EX_INTEGRITY"
+    fi
   fi
   [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
-  drop_own_leftovers "$target" || return
-  mkdir -p -- "$target" "$B/records" 2>/dev/null || { log "$target cannot be made" && return "$EX_COPY"; }
+  drop_own_leftovers "$cell" || return
   sync_todo "$target"
-  sync_room "$target" || return
-  if ((${#TODO[@]} > 0)); then sync_files "$D/cells/$cell" "$target" || return; fi
+  sync_room "$B" || return
+  if ((${#TODO[@]} > 0)); then sync_files "$cell" "$D/state/$cell.sha256" || return; fi
   commit_cell "$cell"
 }
 
-# The list and the record into B, and read back; then our own record. One flush stands before the record's name: the results
-# under theirs, the text of the list, the text of the record. A record without its list does not hold, so those two need no
-# flush in between. Our own record may be lost in a power cut: the one in B is asked first.
-commit_cell() { # <cell>
-  local cell=$1 text back=$B/records/$1
-  read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
+# The list and the record into B, then our own record. All is flushed in one call behind the renames, the folders first: what
+# a power cut tears is seen, for the list must have the digest that the record says, and our own record still says unsynced.
+commit_cell() { # <cell>    reads: R_*, of the cell's record on the data tier
+  local cell=$1 back=$B/records/$1
+  list_digest || return
   cell_record 'done' '' "$LIST_DIGEST" || return
-  text=$RECORD
-  replace_file "$back.sha256" "$LIST_TEXT" soon || return
+  write_list "$back.sha256" || return
+  replace_file "$back.json" "$RECORD" soon || return
   target_folders "$cell"
-  replace_file "$back.json" "$text" behind "$back.sha256" "${TARGET_FOLDERS[@]}" || return
-  flush "$B/records" || return "$EX_COPY"
-  # The list was read back when it was written; what its digest is, we know.
-  read_record "$back.json" cell/1 "$RUN_ID" && [[ $R_files_sha256 == "$LIST_DIGEST" && $(<"$back.sha256") == "${LIST_TEXT%$'\n'}" ]] ||
-    { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
-  replace_file "$D/state/$cell.json" "$text" soon || return
+  flush "${TARGET_FOLDERS[@]}" "$back.sha256" "$back.json" "$B/records" || { log "the record of cell $cell cannot be flushed to $B" && return "$EX_COPY"; }
+  replace_file "$D/state/$cell.json" "$RECORD" soon || return
   say_bundled "$cell"
+}
+
+# The list under its name at once: nobody looks at one that has no record of its digest beside it.
+write_list() { # <file>
+  local REPLY
+  ! read_text "$1" || [[ $REPLY != "$LIST_TEXT" ]] || return 0
+  { printf '%s' "$LIST_TEXT" >"$1"; } 2>/dev/null && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
+    log "could not write $1: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  }
 }
 
 # The folders in the bundle whose names a commit speaks of, into TARGET_FOLDERS.

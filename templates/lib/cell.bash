@@ -6,6 +6,14 @@
 find_cell() {
   local REPLY file=${QUEUE_FILE:-$D/queue.tsv} i known=''
   [[ -n $QUEUE_FILE || -e $file ]] || file=$SELF_DIR/queue.tsv
+  COMMAND_SHA=''
+  # Run_queue, and only the one that is our parent, hands over what it has read of the run's own queue.
+  if [[ $file == "$D/queue.tsv" && ${QUEUE_PID-} == "$PPID" && ${QUEUE_CELL-} == "$CELL" && ${QUEUE_AT-} =~ ^[0-9]{1,8}$ && ${QUEUE_SHA-} =~ ^[0-9a-f]{64}$ ]]; then
+    # shellcheck disable=SC2153,SC2154 # from run_queue's environment
+    COMMAND=$QUEUE_COMMAND COMMAND_SHA=$QUEUE_SHA CELL_INDEX=$QUEUE_AT
+    index_and_digest
+    return
+  fi
   if [[ $file != "$D/queue.tsv" && -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
     queue_index "$CELL" && known=${QUEUE_COMMANDS[REPLY]}
@@ -14,9 +22,14 @@ find_cell() {
   queue_index "$CELL" || refuse "$EX_CONFIG" "cell $CELL" "it is not in $file" "names there: ${QUEUE_NAMES[*]:0:5} …"
   i=$REPLY
   COMMAND=${QUEUE_COMMANDS[i]} CELL_INDEX=$i
-  # The run's own queue holds one shard: its k-th cell is the source's k*N + I-1.
-  [[ $file != "$D/queue.tsv" ]] || CELL_INDEX=$((i * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
   [[ -z $known || $known == "$COMMAND" ]] || refuse_command "the run's own queue $D/queue.tsv has another"
+  index_and_digest "$file"
+}
+# The run's own queue holds one shard: its k-th cell is the source's k*N + I-1.
+index_and_digest() { # [source of the command, where it is not the run's own queue]
+  local REPLY
+  [[ -n ${1-} && $1 != "$D/queue.tsv" ]] || CELL_INDEX=$((CELL_INDEX * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
+  [[ -z $COMMAND_SHA ]] || return 0
   hash_text "$COMMAND" || refuse "$EX_MISSING" "hashing" "the command's digest cannot be made" "look at openssl and sha256sum"
   COMMAND_SHA=$REPLY
 }
@@ -106,7 +119,7 @@ drop_dead_room() {
 
 # The claim, then a clean folder, then the record that says running.
 take_cell() {
-  local rc=0
+  local REPLY rc=0
   CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' STOP_GRACE='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
   CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 PEAK_MEMORY='' OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
   trap 'on_stop TERM' TERM
@@ -114,16 +127,21 @@ take_cell() {
   trap 'on_stop HUP' HUP
   trap 'on_stop USR1' USR1
   trap 'on_limit' USR2
-  take_claim "$CELL" || rc=$?
+  take_claim "$CELL" "${PROBES[@]}" || rc=$?
+  if ((rc == 0)) && ! read_probes; then
+    withdraw_claim
+    refuse_probe "$REPLY"
+  fi
   ((rc == 0)) || drop_room
   case $rc in
     0) ;;
+    "$EX_COPY") refuse_probe "${PROBES[0]}" ;;
     "$EX_BUSY") refuse "$EX_BUSY" "cell $CELL" "another runner was quicker" "leave it to that one" ;;
     *) refuse "$EX_NOROOM" "$D/claims/$CELL" "the claim cannot be written" "look at the data tier: room, rights" ;;
   esac
   printf -v CELL_LOG '%s/logs/%s/attempt-%03d.log' "$D" "$CELL" "$ATTEMPT"
   # Whoever ran it before may have died and left the trainer alive.
-  ((CLAIM_N == 0)) || { sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S" && name_cut_files; }
+  ((CLAIM_N == 0)) || { sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S" 0 && name_cut_files; }
   clean_folder
   [[ -d $CELL_DIR ]] || mkdir -p -- "$CELL_DIR" || refuse "$EX_NOROOM" "$CELL_DIR" "the folder cannot be made" "look at the data tier: room, rights"
   utc_now
@@ -172,7 +190,7 @@ name_cut_files() {
 }
 
 write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no rename where there was no record]
-  local url=''
+  local REPLY url=''
   [[ ! -s $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
   record_open cell/1
   record_text run_id "$RUN_ID"
@@ -194,7 +212,7 @@ write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no
   if [[ ${4-} == begun ]]; then
     # Torn it is unknown, as it is without it; nothing older is lost.
     if [[ ! -e $D/state/$CELL.json ]]; then
-      { printf '%s' "$RECORD" >"$D/state/$CELL.json"; } 2>/dev/null && [[ $(<"$D/state/$CELL.json") == "${RECORD%$'\n'}" ]]
+      { printf '%s' "$RECORD" >"$D/state/$CELL.json"; } 2>/dev/null && read_text "$D/state/$CELL.json" && [[ $REPLY == "$RECORD" ]]
       return
     fi
     set -- "${@:1:3}" soon
@@ -270,7 +288,7 @@ run_cell() {
     stop_watchers
     { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
-    sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5
+    sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5 "$MY_TICKS"
   fi
   utc_now
   ENDED=$REPLY
@@ -325,13 +343,13 @@ write_failed() {
 finish_sync() {
   local rc=0 attempt
   sync_cell "$CELL" || rc=$?
-  read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
-  attempt=$R_attempt
   if ((rc == 0)); then
-    event 'done' "$CELL" "$attempt" ''
+    event 'done' "$CELL" "$R_attempt" ''
     prune_cell
     return 0
   fi
+  read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
+  attempt=$R_attempt
   case $rc in "$EX_INTEGRITY" | "$EX_NOROOM") ;; *) rc=$EX_COPY ;; esac
   drop_room
   cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" || :

@@ -143,7 +143,7 @@ thread_env() {
 # All of it. To be called in the shell that becomes the cell.
 cell_env() { # returns: 0, or 77 with the reason in REPLY
   local one i
-  unset OVERRIDES_SAID HASH_TOOL ENV_SPEC QUEUE_PID
+  unset OVERRIDES_SAID HASH_TOOL ENV_SPEC QUEUE_AT QUEUE_CELL QUEUE_COMMAND QUEUE_SHA QUEUE_PID
   export CELL_NAME=$CELL CELL_INDEX CELL_DIR CELL_ATTEMPT=$ATTEMPT CELL_RESUME RUN_ID PY
   export PYTHONUNBUFFERED=${PYTHONUNBUFFERED-1}
   unset CELL_CHECKPOINT

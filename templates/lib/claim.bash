@@ -1,4 +1,4 @@
-# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
+# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
 # needs: exit log file proc
 # reads: D
 
@@ -33,9 +33,11 @@ bury_host() { # <host>
   event adopt - - "claims of $1 are dead"
 }
 
-# Take the next attempt after CLAIM_N. Sets ATTEMPT and MY_TICKS.
-take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be written
+# Take the next attempt after CLAIM_N; what else must be on its disk before the cell begins is flushed with it. Sets ATTEMPT,
+# CLAIM_FILE and MY_TICKS.
+take_claim() { # <cell> [paths...]    returns: 0, 75 somebody was quicker, 73 it cannot be written, 74 it cannot be flushed
   local REPLY dir=$D/claims/$1 file line back=''
+  shift
   [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || return "$EX_NOROOM"
   ATTEMPT=$((CLAIM_N + 1))
   printf -v file '%s/%03d' "$dir" "$ATTEMPT"
@@ -54,7 +56,13 @@ take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be 
     [[ -s $file ]] || { [[ -e $file ]] && can_write "$dir"; } || return "$EX_NOROOM"
     return "$EX_BUSY"
   fi
-  flush "$file" "$dir" || return "$EX_NOROOM"
+  CLAIM_FILE=$file
+  flush "$@" "$file" "$dir" || { withdraw_claim && return "$EX_COPY"; }
+}
+
+# A claim under which nothing was begun yet is as if it had never been.
+withdraw_claim() {
+  rm -f -- "$CLAIM_FILE"
 }
 
 # Can a line be written there at all?

@@ -1,30 +1,78 @@
 # lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash run
+# needs: exit log hash hashes run
 # reads: PY D
 
-# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY.
-# What cannot be asked is said so; a hanging interpreter is left after 60 s.
+# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
+# into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
+# after 60 s.
 describe_environment() {
-  local said run=() driver=none
+  local said run=()
   if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
-  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, platform, sys
-from importlib import metadata
-names = sorted({"%s==%s" % (d.metadata["Name"], d.version) for d in metadata.distributions()})
-print(json.dumps({"packages": names, "python": platform.python_version(), "where": sys.prefix}, sort_keys=True))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
-  { IFS= read -r driver </proc/driver/nvidia/version; } 2>/dev/null || :
-  REPLY="$said"$'\n'"driver $driver"$'\n'
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  ENV_FOLDERS=''
+  # shellcheck disable=SC2034 # preflight has no use for them
+  [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
+  gpu_driver
+  REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+gpu_driver() { # into REPLY
+  REPLY=none
+  { IFS= read -r REPLY </proc/driver/nvidia/version; } 2>/dev/null || :
+}
+
+# By what an environment that was described before is known again, without its interpreter: the driver, what decides where
+# packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
+# folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
+environment_key() { # <folders, a line each>
+  local path head='' text
+  local -a paths=()
+  gpu_driver
+  text="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
+  REPLY=''
+  path=$(type -P "$PY") && [[ -n $1 ]] || return 0
+  { IFS= read -r -n 2 head <"$path"; } 2>/dev/null || :
+  [[ $head != '#!' ]] || return 0
+  paths=("$path" "${path%/*}/../pyvenv.cfg")
+  while IFS= read -r path; do paths+=("$path"); done <<<"$1"
+  stat_many "${paths[@]}"
+  for path in "${paths[@]}"; do text+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
+  REPLY=$text
+}
+
+# The description that the run has, if it is still true of this environment. Into REPLY.
+known_environment() { # returns: 0, or 1: ask the interpreter
+  local key path where=''
+  read_text "$D/.environment.key" && [[ -n $REPLY ]] || return 1
+  key=$REPLY
+  # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
+  while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$key"
+  where=${where#*$'\n'*$'\n'*$'\n'}
+  environment_key "${where%$'\n'}"
+  [[ -n $REPLY && $REPLY == "$key" ]] || return 1
+  read_text "$D/environment.txt" && [[ -n $REPLY ]]
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
 env_spec() {
   local REPLY text before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
-  describe_environment
-  text=$REPLY
+  if known_environment; then
+    text=$REPLY
+  else
+    describe_environment
+    text=$REPLY
+    environment_key "$ENV_FOLDERS"
+    { printf '%s' "$REPLY" >"$D/.environment.key"; } 2>/dev/null || :
+  fi
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
-  before=''
-  { IFS= read -r -d '' before <"$D/environment.txt"; } 2>/dev/null || :
+  ! read_text "$D/environment.txt" || before=$REPLY
   [[ $before != "$text" ]] || return 0
   [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
   event environment - - "$ENV_SPEC"

@@ -14,12 +14,20 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
 # With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
 # The rename itself may be lost; the old text is then still true.
 replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  local REPLY file=$1 text=$2 dir=${1%/*} tmp how=${3-}
   shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
@@ -29,7 +37,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
     return "$EX_COPY"
   fi
   [[ -n $how ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+  read_text "$file" && [[ $REPLY == "$text" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }

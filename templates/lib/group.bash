@@ -124,32 +124,47 @@ shows_life() { # <stamp>
   [[ -n $(find "$CELL_DIR" -newer "$1" -print 2>/dev/null | head -n 1) ]]
 }
 
+# A line of /proc/PID/stat the slow way: cut behind the last parenthesis. Into find_cell_processes' own variables.
+read_stat() { # <file>
+  local line
+  { IFS= read -r line <"$1"; } 2>/dev/null || return 1
+  # shellcheck disable=SC2034 # of the caller
+  read -r state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
+}
+
 # Living processes of this cell, of any attempt or of ours alone, into LEFT ("pid ticks"): by the mark in their
-# environment, and by the session or group that we gave them. Never ourselves.
-find_cell_processes() { # <mark> <group or empty>
-  local REPLY file pid stat fields
-  local -A found=()
+# environment, and by the session or group that we gave them. Never ourselves. What is older than TICKS is none of them, and is
+# not asked: on a quiet box nothing is left to ask.
+find_cell_processes() { # <mark> <group or empty> <ticks>
+  local file pid name state group session begun rest
+  local -a ask=() ticks=()
   LEFT=()
+  for file in /proc/[0-9]*/stat; do
+    # Fields 3 5 6 22; the twelve between mean nothing here.
+    { read -r pid name state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
+    # A name with a blank in it moves all that follows.
+    [[ $name == *\) ]] || { read_stat "$file" || continue; }
+    ((begun >= $3)) || continue
+    [[ $state != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
+    if [[ -n $2 ]] && [[ $group == "$2" || $session == "$2" ]]; then
+      LEFT+=("$pid $begun")
+    else
+      ask+=("/proc/$pid/environ")
+      ticks[pid]=$begun
+    fi
+  done
+  ((${#ask[@]} > 0)) || return 0
   while IFS= read -r file; do
     pid=${file#/proc/}
-    found[${pid%/environ}]=1
-  done < <(grep -lsF -- "GPU_RUNBOOK_CELL=$1" /proc/[0-9]*/environ)
-  for file in /proc/[0-9]*/stat; do
-    pid=${file#/proc/} && pid=${pid%/stat}
-    { IFS= read -r stat <"$file"; } 2>/dev/null || continue
-    # Most are none of ours: seen without taking the line apart.
-    [[ -n ${found[$pid]-} || -n $2 && $stat == *" $2 "* ]] || continue
-    read -ra fields <<<"${stat##*) }"
-    [[ ${fields[0]-} != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
-    [[ -n ${found[$pid]-} ]] || { [[ -n $2 ]] && [[ ${fields[2]} == "$2" || ${fields[3]} == "$2" ]]; } || continue
-    LEFT+=("$pid ${fields[19]}")
-  done
+    pid=${pid%/environ}
+    LEFT+=("$pid ${ticks[pid]}")
+  done < <(exec grep -lsF -- "GPU_RUNBOOK_CELL=$1" "${ask[@]}" /dev/null)
 }
 
 # End what is left of the cell: told, a few seconds, killed; only processes that are still the ones that we saw.
-sweep_cell() { # <mark> <group or empty> <seconds>
+sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none of it>
   local one round=0 last
-  find_cell_processes "$1" "$2"
+  find_cell_processes "$1" "$2" "$4"
   ((${#LEFT[@]} > 0)) || return 0
   for one in "${LEFT[@]}"; do
     log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
@@ -159,7 +174,7 @@ sweep_cell() { # <mark> <group or empty> <seconds>
   while ((SECONDS <= last)); do
     idle 0.05
     round=$((round + 1))
-    find_cell_processes "$1" "$2"
+    find_cell_processes "$1" "$2" "$4"
     ((${#LEFT[@]} > 0)) || return 0
   done
   for round in 1 2 3 4 5 6 7 8 9 10; do
@@ -167,7 +182,7 @@ sweep_cell() { # <mark> <group or empty> <seconds>
       ! same_process "${one% *}" "${one#* }" || kill -KILL "${one% *}" 2>/dev/null || :
     done
     idle 0.05
-    find_cell_processes "$1" "$2"
+    find_cell_processes "$1" "$2" "$4"
     ((${#LEFT[@]} > 0)) || return 0
   done
   log "cell $CELL: process ${LEFT[0]% *} cannot be killed (it hangs in the kernel); the box may need a restart"

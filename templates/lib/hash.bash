@@ -15,18 +15,20 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -39,7 +41,7 @@ hash_tool_small() {
 hash_text() { # <text>    sets REPLY
   local HASH_TOOL=${HASH_TOOL-}
   hash_tool_small
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=$(exec_hash_tool < <(printf '%s' "$1")) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }

@@ -10,7 +10,7 @@ stat_many() { # <path...>
     while IFS= read -r line; do
       rest=${line#*|*|*|*|}
       STAT_OF[$rest]=${line%"|$rest"}
-    done < <(TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
+    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
     shift $(($# < 500 ? $# : 500))
   done
 }
@@ -22,16 +22,13 @@ forget_cached() { # <path...>
   for path in "$@"; do dd if="$path" of=/dev/null iflag=nocache count=0 2>/dev/null || return 0; done
 }
 
-# One worker: the tool over its share, some hundred names a call.
+# One worker: the tool over its share, some hundred names a call; the last call becomes the tool.
 hash_share() { # <path...>    prints lines of the tool
-  while (($# > 0)); do
-    case $HASH_TOOL in
-      openssl) openssl dgst -sha256 -r "${@:1:200}" ;;
-      sha256sum) sha256sum -- "${@:1:200}" ;;
-      shasum) shasum -a 256 -- "${@:1:200}" ;;
-    esac 2>/dev/null || :
-    shift $(($# < 200 ? $# : 200))
+  while (($# > 200)); do
+    (exec_hash_tool "${@:1:200}") 2>/dev/null || :
+    shift 200
   done
+  (($# == 0)) || exec_hash_tool "$@" 2>/dev/null
 }
 
 # How many workers: the cores that we may use, and not more than there are files.
@@ -47,7 +44,7 @@ hash_workers() { # <files>    into REPLY
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
   local REPLY path line n best i share fd all=0
   local -a load=() fds=()
-  local -A of=()
+  local -A burden=()
   declare -gA SUM_OF
   SUM_OF=()
   (($# > 0)) || return 0
@@ -71,10 +68,10 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
     for ((i = 1; i < n; i++)); do ((load[i] >= load[best])) || best=$i; done
     line=${STAT_OF[$path]-1}
     load[best]=$((load[best] + ${line%%|*} + 4096))
-    of[$best]+=$path$'\n'
+    burden[$best]+=$path$'\n'
   done
   for ((i = 0; i < n; i++)); do
-    IFS=$'\n' read -r -d '' -a share <<<"${of[$i]-}" || :
+    IFS=$'\n' read -r -d '' -a share <<<"${burden[$i]-}" || :
     exec {fd}< <(hash_share ${share[@]+"${share[@]}"})
     fds+=("$fd")
   done

@@ -1,5 +1,5 @@
 # lib/limits.bash: what a box refuses a cell: memory kills, room, GPUs.
-# needs: exit log room probe
+# needs: exit log file room probe
 
 # How often the kernel has killed in our cgroup for want of memory, into REPLY; empty = cannot be told.
 oom_count() {
@@ -25,7 +25,8 @@ oom_count() {
 }
 
 # The room that one cell needs must be there before it starts, and a tier that cannot be written and flushed is no room either:
-# df says nothing of quotas and dead mounts. What is written is room kept for the cell's records (keep_room). Refuses 73.
+# df says nothing of quotas and dead mounts. What is written is room kept for the cell's records (keep_room). The flush is the
+# claim's own. Refuses 73; sets PROBES.
 gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   local i
   local -a tiers=("$D")
@@ -37,23 +38,27 @@ gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
     [[ -z ${ROOM_INODES[i]} || ${ROOM_INODES[i]} -ge $NEED_FILES ]] ||
       refuse "$EX_NOROOM" "${tiers[i]}" "${ROOM_INODES[i]} inodes are free, one cell needs $NEED_FILES" "remove small files there, or take a disk with more inodes"
   done
-  probe_tiers
+  write_probes
 }
 
-# The probe of both tiers: written, flushed in one call, read back. Each lies where the cell's record will be written next.
-probe_tiers() {
-  local file back text
-  local -a probes=("$D/state/.$CELL.json.$$.tmp")
-  [[ $B == "$D" ]] || probes+=("$B/records/.$CELL.json.$$.tmp")
-  printf -v text '%032768d' 0
-  for file in "${probes[@]}"; do
-    { printf '%s\n' "$text" >"$file"; } 2>/dev/null || refuse_probe "$file"
+# A probe for each tier. Each lies where the cell's record will be written next.
+write_probes() {
+  local file
+  PROBES=("$D/state/.$CELL.json.$$.tmp")
+  [[ $B == "$D" ]] || PROBES+=("$B/records/.$CELL.json.$$.tmp")
+  printf -v PROBE_TEXT '%0*d' "$PROBE_BYTES" 0
+  for file in "${PROBES[@]}"; do
+    { printf '%s' "$PROBE_TEXT" >"$file"; } 2>/dev/null || refuse_probe "$file"
   done
-  flush "${probes[@]}" || refuse_probe "${probes[0]}"
-  for file in "${probes[@]}"; do
-    back=''
-    { IFS= read -r back <"$file"; } 2>/dev/null || :
-    [[ $back == "$text" ]] || refuse_probe "$file"
+}
+# More than a record has, and two blocks of most disks.
+readonly PROBE_BYTES=8192
+
+# Behind the flush: do they read back?
+read_probes() { # returns: 0, or 1 with the probe's name in REPLY
+  local file
+  for file in "${PROBES[@]}"; do
+    read_text "$file" && [[ $REPLY == "$PROBE_TEXT" ]] || { REPLY=$file && return 1; }
   done
 }
 refuse_probe() { # <probe>
@@ -67,7 +72,7 @@ drop_room() {
 
 # Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.
 keep_room() { # reads: D CELL
-  printf '%032768d' 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
+  printf '%0*d' "$PROBE_BYTES" 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
 }
 
 # The GPUs that the job needs are there. Sets GPU_SAID ("name, driver") for the record.

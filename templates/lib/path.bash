@@ -13,7 +13,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac

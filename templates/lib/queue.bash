@@ -2,15 +2,16 @@
 # needs: exit log path
 
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
+# What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
   # Set once: to switch the locale for each line costs more than all the rest.
-  local LC_ALL=C file=$1 line n=0 name command
+  local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  QUEUE_NAMES=()
-  QUEUE_COMMANDS=()
   [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
-  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
+  QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -34,6 +35,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     QUEUE_COMMANDS+=("$command")
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+  QUEUE_TEXT=$text
 }
 
 # What is wrong with one line.

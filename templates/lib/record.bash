@@ -12,8 +12,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_raw() { # <name> <integer, true, false or null>
@@ -45,47 +45,46 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
+  local REPLY file=$1 schema=$2 run_id=${3-}
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
+  read_text "$file" || return 2
+  parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
+parse_record() { # returns: 0, or 2 where it is not a whole record
+  local IFS=$'\n' line member value in_list=0
+  local -a lines=()
+  [[ $REPLY == '{'$'\n'*$'\n''}'$'\n' && $REPLY != *$'\n\n'* ]] || return 2
+  REPLY=${REPLY#'{'$'\n'}
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${REPLY%$'\n''}'$'\n'})
+  set +f
+  for line in ${lines[@]+"${lines[@]}"}; do
+    case $line in
+      '  "'[a-z]*'": '*)
+        member=${line#'  "'}
+        member=${member%%\"*}
+        value=${line#*'": '}
+        value=${value%,}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        case $value in
+          '"'*'"') value=${value#\"} && value=${value%\"} ;;
+          null) value='' ;;
+          true | false) ;;
+          '[') in_list=1 && continue ;;
+          '[]') continue ;;
+          *) [[ $value == [0-9-]* && ${value#-} != *[!0-9]* && $value != - ]] || return 2 ;;
+        esac
+        printf -v "R_$member" '%s' "$value"
+        ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      *) return 2 ;;
+    esac
+  done
 }

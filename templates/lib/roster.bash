@@ -9,9 +9,15 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   local -A known=() folded=()
   ADDED=0
   read_queue "$source"
+  text=$QUEUE_TEXT
   names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
-  QUEUE_NAMES=() QUEUE_COMMANDS=()
-  [[ ! -e $D/queue.tsv ]] || read_queue "$D/queue.tsv"
+  if [[ -e $D/queue.tsv ]]; then
+    read_queue "$D/queue.tsv"
+    # The usual case: the run has all of it, and nothing else.
+    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || return 0
+  else
+    QUEUE_NAMES=() QUEUE_COMMANDS=()
+  fi
   n=${#QUEUE_NAMES[@]}
   for ((i = 0; i < n; i++)); do
     known[${QUEUE_NAMES[i]}]=${QUEUE_COMMANDS[i]}
@@ -24,6 +30,7 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
     ADDED=$((ADDED + 1))
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $RUN_SHARD" "it owns no cell of $source" "give fewer shards"
+  ((ADDED == 0)) || QUEUE_TEXT=''
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
@@ -34,4 +41,5 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   done
   printf -v text '%s\n' "${lines[@]}"
   replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
+  QUEUE_TEXT=$text
 }

@@ -31,30 +31,45 @@ scratch_apart() {
   done
 }
 
+# The real path of a folder, into REPLY, without a process: there and back again.
+real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+  local before=$PWD
+  REPLY=''
+  cd -P -- "$1" 2>/dev/null || return 1
+  REPLY=$PWD
+  # The folder that we stood in may be gone by now; nothing that follows needs it.
+  cd -- "$before" 2>/dev/null || :
+}
+
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
-  local dir=${BASH_SOURCE[0]-}
+  local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+  real_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Digest of the folder that this script lies in, into REPLY: which scripts these are.
 box_digest() { # <folder box/>
-  local file text=''
+  local HASH_TOOL=${HASH_TOOL-} file said='' text=''
+  local -a files=()
   for file in "$1"/*; do
-    [[ -f $file ]] || continue
-    hash_file "$file" || return "$EX_INTEGRITY"
-    text+="$REPLY  ${file##*/}"$'\n'
+    [[ ! -f $file ]] || files+=("$file")
   done
+  hash_tool_small
+  ((${#files[@]} == 0)) || said=$(exec_hash_tool "${files[@]}" 2>/dev/null) || return "$EX_INTEGRITY"
+  while IFS= read -r file; do
+    [[ -z $file ]] || text+="${file:0:64}  ${file##*/}"$'\n'
+  done <<<"$said"
   hash_text "$text"
 }
 
 # Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
 may_be_repository() { # <folder>
-  local dir
+  local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  real_folder "$1" || return 0
+  dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
     [[ -n $dir ]] || return 1
@@ -103,25 +118,28 @@ new_run() { # <formal> <shard>: create the record, or find that another start wa
 
 # Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
-  local rc=0 text
+  local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
   ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
   ((rc == 1)) || return 0
   [[ $B != "$D" && -e $B/run.json ]] || return 1
   read_record "$B/run.json" run/1 ||
     refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
-  text=$(<"$B/run.json")
-  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_text "$B/run.json"
+  create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
 }
 
 # The durable copy: made where it is missing, refused where it is another run's.
 mirror_run() {
   [[ $B != "$D" ]] || return 0
-  local id=$R_run_id text rc=0
-  text=$(<"$D/run.json")
+  local REPLY id=$R_run_id text rc=0
+  read_text "$D/run.json" || refuse "$EX_INTEGRITY" "$D/run.json" "it cannot be read" "look at the data tier"
+  text=$REPLY
+  # The very same text is the very same run.
+  ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
   [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
-  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+  create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
     refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"

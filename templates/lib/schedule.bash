@@ -2,18 +2,20 @@
 # needs: exit log file record run claim states roster idle
 # reads: SLOTS SLOT_GPUS RETRY_MAX NEED_S ONLY SKIP_FAILED ADOPT SELF_DIR
 
-# The plan: cells of the roster that this call is to see to. P_NAME, and P_PHASE:
+# The plan: cells of the roster that this call is to see to. P_NAME, P_AT (their places in the roster), and P_PHASE:
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
 plan_cells() {
-  local i name
+  local i name phase
   declare -gA PLANNED
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     name=${QUEUE_NAMES[i]}
     [[ -z ${PLANNED[$name]-} ]] || continue
     [[ -z $ONLY || ,$ONLY, == *",$name,"* ]] || continue
-    PLANNED[$name]=$((${#P_NAME[@]} + 1))
-    P_NAME+=("$name") P_PHASE+=(todo) P_RETRIES+=(0) P_BLOWS+=(0) P_PRUNED+=(0)
-    first_phase $((${#P_NAME[@]} - 1))
+    PLANNED[$name]=1 phase=todo
+    # In the bundle: the usual case of a queue that goes on, and nothing to say of it.
+    [[ ${RECORD_OF[$name]-} != 1* ]] || phase=skipped
+    P_NAME+=("$name") P_AT+=("$i") P_PHASE+=("$phase")
+    [[ $phase == skipped ]] || first_phase $((${#P_NAME[@]} - 1))
   done
 }
 
@@ -40,20 +42,22 @@ first_phase() { # <index>
 
 # Counts of phases: C_TODO C_RUNNING C_OK C_UNSYNCED C_INTERRUPTED C_FAILED C_SKIPPED C_BUSY.
 count_phases() {
-  local phase
-  C_TODO=0 C_RUNNING=0 C_OK=0 C_UNSYNCED=0 C_INTERRUPTED=0 C_FAILED=0 C_SKIPPED=0 C_BUSY=0
-  for phase in ${P_PHASE[@]+"${P_PHASE[@]}"}; do
-    case $phase in
-      todo) C_TODO=$((C_TODO + 1)) ;;
-      running) C_RUNNING=$((C_RUNNING + 1)) ;;
-      ok) C_OK=$((C_OK + 1)) ;;
-      unsynced) C_UNSYNCED=$((C_UNSYNCED + 1)) ;;
-      interrupted) C_INTERRUPTED=$((C_INTERRUPTED + 1)) ;;
-      failed) C_FAILED=$((C_FAILED + 1)) ;;
-      skipped) C_SKIPPED=$((C_SKIPPED + 1)) ;;
-      busy) C_BUSY=$((C_BUSY + 1)) ;;
-    esac
-  done
+  local REPLY
+  count_phase todo && C_TODO=$REPLY
+  count_phase running && C_RUNNING=$REPLY
+  count_phase ok && C_OK=$REPLY
+  count_phase unsynced && C_UNSYNCED=$REPLY
+  count_phase interrupted && C_INTERRUPTED=$REPLY
+  count_phase failed && C_FAILED=$REPLY
+  count_phase skipped && C_SKIPPED=$REPLY
+  count_phase busy && C_BUSY=$REPLY
+}
+# Cells in a phase, into REPLY. No loop over all cells is run for it: the phases differ in their first letter.
+count_phase() { # <phase>
+  local -a those=()
+  # shellcheck disable=SC2206 # the others become nothing and fall away; a phase is one plain word
+  ((${#P_PHASE[@]} == 0)) || those=(${P_PHASE[@]/#[!${1:0:1}]*/})
+  REPLY=${#those[@]}
 }
 
 # --- slots ---
@@ -82,9 +86,14 @@ next_todo() { # index of the next cell to run, into REPLY; 1: there is none
 begin_cell() { # <slot> <index>
   local REPLY name=${P_NAME[$2]} flags=()
   [[ $ADOPT != true ]] || flags=(--adopt)
+  P_RETRIES[$2]=${P_RETRIES[$2]-0} P_BLOWS[$2]=${P_BLOWS[$2]-0} P_PRUNED[$2]=${P_PRUNED[$2]-0}
+  [[ -n ${P_SHA[$2]-} ]] || digest_ahead "$2"
   P_PHASE[$2]=running SLOT_INDEX[$1]=$2 SLOT_BEGAN[$1]=$SECONDS
   last_claim "$name"
   SLOT_CLAIM[$1]=$CLAIM_N
+  # What run_one would else read and hash again. A very long command is no matter for an environment.
+  export QUEUE_CELL=$name QUEUE_AT=${P_AT[$2]} QUEUE_COMMAND=${QUEUE_COMMANDS[P_AT[$2]]} QUEUE_SHA=${P_SHA[$2]-}
+  ((${#QUEUE_COMMAND} <= 30000)) || QUEUE_CELL='' QUEUE_COMMAND=''
   if [[ -n ${SLOT_GPUS[$1]-} ]]; then
     CUDA_VISIBLE_DEVICES=${SLOT_GPUS[$1]} CUDA_DEVICE_ORDER=PCI_BUS_ID \
       bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
@@ -94,6 +103,25 @@ begin_cell() { # <slot> <index>
   SLOT_PID[$1]=$!
   # A signal that came between the fork and this line has not reached it.
   [[ -z $STOPPING ]] || kill -TERM "${SLOT_PID[$1]}" 2>/dev/null || :
+}
+
+# The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
+# that cannot be done, run_one makes its own.
+digest_ahead() { # <index>
+  local i fd line
+  local -a at=() fds=() paths=()
+  for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
+    [[ ${P_PHASE[i]} == todo && -z ${P_SHA[i]-} ]] || continue
+    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
+    at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
+  done
+  i=0
+  while IFS= read -r line; do
+    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
+    P_SHA[at[i]]=${line:0:64}
+    i=$((i + 1))
+  done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
+  for fd in "${fds[@]}"; do exec {fd}<&-; done
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.

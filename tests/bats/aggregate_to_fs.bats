@@ -69,7 +69,7 @@ PY
 @test "aggregate: spent inodes and a full tier leave the old bundle; with room the rerun completes (T19,, case 93)" {
   [[ $EUID -eq 0 ]] || skip 'needs root for a small tmpfs'
   local words first said more
-  for words in size=8m,nr_inodes=14:nr_inodes=200 size=140k,nr_inodes=200:size=8m; do
+  for words in size=8m,nr_inodes=15:nr_inodes=200 size=140k,nr_inodes=200:size=8m; do
     rm -rf "${D:?}" && run_record_here "$D" && roster "$D" a b
     mount -t tmpfs -o "${words%:*}" tmpfs "$DURABLE_DIR" || skip 'no mount here'
     finished_cell "$D" a 40000
@@ -77,7 +77,7 @@ PY
     [[ -s $B/PULL_MANIFEST.json ]] || { umount "$DURABLE_DIR" && fail_with "no first bundle with $words"; }
     cp "$B/PULL_MANIFEST.json" "$BATS_TEST_TMPDIR/old"
     finished_cell "$D" b 90000
-    for more in 1 2 3 4 5 6 7 8; do [[ $words != *nr_inodes=14:* ]] || : >"$D/cells/b/best.pth.$more"; done
+    for more in 1 2 3 4 5 6 7 8; do [[ $words != *nr_inodes=15:* ]] || : >"$D/cells/b/best.pth.$more"; done
     run --separate-stderr aggregate
     first=$status said=$output
     # Old or new, never half: what is listed is there and right.

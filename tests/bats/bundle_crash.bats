@@ -70,7 +70,7 @@ PY
     run --separate-stderr "$OUT/box/aggregate_to_fs.sh"
     [[ $status -eq 0 ]] || fail_with "the rerun after a kill at command $n"
     nothing_false
-    [[ -z $(find "$B/final_ckpts" -name '.gr-*') ]]
+    [[ -z $(find "$B/.syncing" -mindepth 1) ]]
   done
   echo "# aggregate: $killed of $total points tried" >&3
   ((killed >= 10))

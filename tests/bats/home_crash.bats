@@ -156,7 +156,7 @@ count_commands() { # <function>    the scripts have traps of their own for their
     run --separate-stderr aggregate
     [[ $status -eq 0 && $output == *'2 of 2 cells done'* ]] || fail_with "GR_SEED=$GR_SEED, the rerun after $MOMENT"
     (cd "$B" && sha256sum -c --strict --quiet SHA256SUMS)
-    [[ $(grep -c '"path"' "$B/PULL_MANIFEST.json") == 4 && -z $(find "$B" -name '.gr-*') ]] || fail_with "GR_SEED=$GR_SEED, leftovers after $MOMENT"
+    [[ $(grep -c '"path"' "$B/PULL_MANIFEST.json") == 4 && -z $(find "$B/.syncing" -mindepth 1) ]] || fail_with "GR_SEED=$GR_SEED, leftovers after $MOMENT"
   done
   echo "# $n kills, GR_SEED=$GR_SEED" >&3
 }
@@ -169,12 +169,12 @@ count_commands() { # <function>    the scripts have traps of their own for their
   wait_for 5 test -s "$BATS_TEST_TMPDIR/child"
   child=$(<"$BATS_TEST_TMPDIR/child")
   wait_for 5 grep -q ') Z ' "/proc/$child/stat"
-  touch "$B/final_ckpts/a/.gr-$child-0.tmp"
+  mkdir -p "$B/.syncing/a.$child"
   finished_cell "$D" a
   rm "$B/records/a.json"
   run --separate-stderr aggregate
   kill "$parent"
-  [[ $status -eq 0 && ! -e $B/final_ckpts/a/.gr-$child-0.tmp ]] || fail_with 'left there'
+  [[ $status -eq 0 && ! -e $B/.syncing/a.$child ]] || fail_with 'left there'
 }
 
 @test "pull: the box's interface goes down in the midst; it ends with a clear word, and the rerun goes on from there (T32 case 111)" {

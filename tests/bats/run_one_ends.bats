@@ -215,7 +215,7 @@ teardown() { cells_teardown; }
   # The record's text and both results in one call, ahead of the copies.
   grep -n 'state/.a.json.*cells/a/best.pth.*cells/a/metrics.json' "$SHIMS/sync.calls"
   # A quota on a network disk shows at the flush: each call that names a file fails, others do not.
-  printf '#!/bin/bash\nfor one; do [[ $one != *.gr-*.tmp ]] || { echo "sync: error syncing: Disk quota exceeded" >&2; exit 1; }; done\nexec /bin/sync "$@"\n' >"$SHIMS/sync"
+  printf '#!/bin/bash\nfor one; do [[ $one != */.syncing/* ]] || { echo "sync: error syncing: Disk quota exceeded" >&2; exit 1; }; done\nexec /bin/sync "$@"\n' >"$SHIMS/sync"
   cell b ok
   one b
   [[ $status -eq 74 && $output != *synced* && ! -e $B/records/b.json ]]
