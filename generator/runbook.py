@@ -36,7 +36,7 @@ def helpers(b: Bindings) -> dict:
         "say": quote.Safe, "gap": quote.Safe(), "clause": lambda text: prose(str(text).rstrip(". ")),
         "get": lambda item, key: item.get(key, ""), "yes": lambda value: quote.Safe("yes" if value else "no"),
         "run_dir": f"{b['DATA_DIR'].value}/{b['RUN'].value}", "bundle_dir": f"{b['DURABLE_DIR'].value or b['DATA_DIR'].value}/{b['RUN'].value}",
-        "run_word": quote.Safe("${RUN:-" + run_word(b["RUN"].value) + "}"), "session_s": b["SESSION_S"].value if b["KIND"].value == "notebook" else 0, "adopt": adopt(b["KIND"].value), "need_flags": quote.Safe(need_flags(b)),
+        "run_word": quote.Safe("${RUN:-" + run_word(b["RUN"].value) + "}"), "session_s": b["SESSION_S"].value if b["KIND"].value == "notebook" else 0, "away": [one.split(" ", 2)[2] for one in b["AWAY"].value], "adopt": adopt(b["KIND"].value), "need_flags": quote.Safe(need_flags(b)),
         "job_minutes": int(b.budget["minutes"] * 6 / 5) + 15, "each_minutes": quote.Safe(f"{b.job['needs']['minutes']:g}"), "stop_days": next((one["retention_days"] for one in b.actions if one["like"] == "stop"), None),
         "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
         "long_job": b.budget["minutes"] > 60, "action_of": lambda action: how(b, action), "spaced": lambda items: ", ".join(items) or "nothing",

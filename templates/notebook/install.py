@@ -11,11 +11,11 @@ import shutil
 import sys
 import time
 
-USAGE = """usage: paste all of install_cell.py into one empty cell and run it, or: python3 install_cell.py
+USAGE = """usage: paste all of install_cell.py into one empty cell and run it, or: python3 install_cell.py [--print]
 
 Puts the scripts that it carries into DATA_DIR/<run>/box/<digest> and lets box/current lead there. Each file is read
 back and compared with its digest; a folder appears under its name when all of it is right. What is there already is
-only looked at. DATA_DIR and RUN from the environment (in a notebook: %env RUN=name, before this cell).
+only looked at. --print says what would be installed, and writes nothing. DATA_DIR and RUN from the environment (in a notebook: %env RUN=name, before this cell).
 
 exit codes: 0 in place, 64 usage, 65 something is not what was compiled, 73 no room, 74 not written, 75 busy,
 78 configuration"""
@@ -136,12 +136,15 @@ def point(box, name):
         raise Refused(74, current, "it does not read back", "look at the disk: can it hold links?")
 
 
-def install(spec, text):
+def install(spec, text, dry):
     """All of it; gives the sentence to print."""
     files = unpack(spec, text)
     box = os.path.join(run_folder(spec), "box")
     name = spec["box_digest"][:12]
     folder = os.path.join(box, name)
+    scripts = sum(one["mode"] == "0700" for one in spec["files"])
+    if dry:
+        return "whole; would install %d scripts and the queue, digest %s, in %s" % (scripts, name, folder)
     os.makedirs(box, exist_ok=True)
     handle, locked = alone(box)
     try:
@@ -158,7 +161,6 @@ def install(spec, text):
         point(box, name)
     finally:
         os.close(handle)
-    scripts = sum(one["mode"] == "0700" for one in spec["files"])
     return "%s %d scripts and the queue, digest %s, in %s; %s leads there" % (
         "there already, unchanged:" if there else "installed", scripts, name, folder, os.path.join(box, "current"))
 
@@ -173,12 +175,12 @@ def reason(error):
 
 def main(spec, text, words):
     """The exit code."""
-    if words:
+    if words not in ([], ["--print"]):
         print(USAGE, file=sys.stdout if words in (["-h"], ["--help"]) else sys.stderr)
         return 0 if words in (["-h"], ["--help"]) else 64
     old = os.umask(0o077)
     try:
-        print("install_cell.py: " + install(spec, text), flush=True)
+        print("install_cell.py: " + install(spec, text, bool(words)), flush=True)
         return 0
     except OSError as error:
         no = reason(error)

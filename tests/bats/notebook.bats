@@ -51,6 +51,42 @@ fresh() {
   cp "$OUT/notebook/run_cell.py" "$BATS_TEST_TMPDIR/cell.py"
   run --separate-stderr "$PYTHON" "$BATS_TEST_TMPDIR/cell.py"
   [[ $status -eq 0 && $output == *'session.sh ended with 1'* ]] || fail_with 'raised'
+  # Both in one file, as a platform takes it that wants one.
+  cat "$OUT/notebook/install_cell.py" "$OUT/notebook/run_cell.py" >"$BATS_TEST_TMPDIR/run.py"
+  RUN=r2 run --separate-stderr "$PYTHON" "$BATS_TEST_TMPDIR/run.py"
+  [[ $status -eq 0 && $output == *'installed 8 scripts'*'session of run r2:'* && -s $DATA_DIR/r2/PULL_MANIFEST.json ]] || fail_with 'one file'
+}
+
+@test "notebook: the verify blocks look: at the paste and the smoke here, at scripts and commit there (S22 S46)" {
+  local copy=$BATS_TEST_TMPDIR/copy block
+  cp -R "$OUT" "$copy"
+  phase() { run --separate-stderr bash "$copy/local/verify_phase.sh" -1; }
+  export LOCAL_DIR=$HOME/runs
+  phase
+  [[ $status -eq 1 && $output == *'whole; would install 8 scripts'* && $output == *'smoke.json: No such file'* ]] || fail_with 'no smoke'
+  mkdir -p "$LOCAL_DIR/notebook.r"
+  printf '{\n  "result": "failed"\n}\n' >"$LOCAL_DIR/notebook.r/smoke.json"
+  phase
+  [[ $status -eq 1 ]]
+  printf '{\n  "result": "passed"\n}\n' >"$LOCAL_DIR/notebook.r/smoke.json"
+  phase
+  [[ $status -eq 0 && $output == *PASS* ]] || fail_with 'not passed'
+  sed -i 's/aggregate/aggregated/' "$copy/notebook/install_cell.py"
+  phase
+  [[ $status -eq 1 && $output == *'refused: the cell'* ]] || fail_with 'a changed cell passed'
+  # P1, typed on the box.
+  block=$(awk '/^## Phase 1/ { here = 1 } here && /^```$/ && inside { exit } inside { print } here && /^```bash verify/ { inside = 1 }' "$OUT/RUNBOOK.md")
+  [[ $block == *sha256sum*torch* ]]
+  make_repository "$ROOT/tests/fixtures/trainers" "$BATS_TEST_TMPDIR/repo"
+  printf '#!/bin/bash\necho True\n' >"$HOME/py" && chmod +x "$HOME/py"
+  PY=$HOME/py run bash -c "$block"
+  [[ $status -ne 0 ]]
+  install_it && cp -R "$CODE_DIR" "$D/code"
+  PY=$HOME/py run bash -c "$block"
+  [[ $status -eq 0 && ${lines[0]} == "$(readlink "$D/box/current")" && ${lines[1]} == "$(git -C "$CODE_DIR" rev-parse HEAD)" && ${lines[2]} == True ]] || fail_with 'P1'
+  echo '# changed' >>"$D/box/current/status.sh"
+  PY=$HOME/py run bash -c "$block"
+  [[ $status -ne 0 ]] || fail_with 'a changed script passed'
 }
 
 @test "notebook: a fresh session brings back what was saved and does only what is left (S50 S51)" {
@@ -193,6 +229,31 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
   session
   [[ $status -eq 0 && $stderr == *"bringing back $DRIVE/notebooks/me/new/r"* && $output == *'and nowhere else: bring it home'* ]] || fail_with 'the wrong one'
   [[ $(starts a) -eq 1 ]]
+}
+
+@test "notebook: the code comes from a bundle that lies about; two that differ want a word (S44)" {
+  cell a ok
+  make_repository "$ROOT/tests/fixtures/trainers" "$BATS_TEST_TMPDIR/repo"
+  git -C "$CODE_DIR" bundle create -q "$HOME/code.bundle" main
+  head=$(git -C "$CODE_DIR" rev-parse HEAD)
+  unset CODE_DIR
+  install_it
+  session --prepare
+  refused 69 'no code.bundle in' 'git bundle create code.bundle main'
+  mkdir -p "$DRIVE/datasets/me/code" && cp "$HOME/code.bundle" "$DRIVE/datasets/me/code/"
+  cp "$HOME/code.bundle" "$DATA_DIR/"
+  session --prepare
+  [[ $status -eq 0 && $(git -C "$D/code" rev-parse HEAD) == "$head" && ! -e $D/run.json && $stderr == *'prepared: '* ]] || fail_with 'not prepared'
+  session
+  [[ $status -eq 0 && $(member "$D/run.json" commit) == "$head" ]] || fail_with 'another commit'
+  rm -rf "$D/code"
+  git -C "$BATS_TEST_TMPDIR/repo" commit -q --allow-empty -m two && git -C "$BATS_TEST_TMPDIR/repo" bundle create -q "$DATA_DIR/code.bundle" main
+  session
+  refused 77 'two that differ'
+  [[ ! -e $D/code ]]
+  printf 'no bundle\n' >"$DATA_DIR/code.bundle" && rm -r "$DRIVE/datasets"
+  session
+  refused 74 'git cannot clone'
 }
 
 @test "notebook: where the copy does not arrive it says so, and the run itself is whole (case 38 S67)" {

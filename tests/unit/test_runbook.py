@@ -182,6 +182,14 @@ def test_pull_only_never_says_synced(profile):  # S26 S85
     assert not re.search(r"(?<!un)synced", page.split("## Failure handling")[0])
 
 
+@every
+@with_jobs
+def test_a_verify_block_is_one_command(profile, job):  # S57: what fails in its first line is not made good by its last one
+    for body in blocks(text(profile, job), "bash verify"):
+        lines = body.strip().split("\n")
+        assert all(line.endswith(" &&") for line in lines[:-1]) and not lines[-1].endswith("&&"), body
+
+
 def test_there_are_pull_only_profiles():
     assert PULL_ONLY and set(PULL_ONLY) < set(PROFILES)
 
