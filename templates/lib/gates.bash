@@ -7,7 +7,7 @@ all_gates() { # <start: true or false>
   gate_preflight
   gate_code "$1"
   gate_queue
-  gate_syntax
+  gate_syntax "$SELF_DIR"
   gate_smoke
   read_drill
   read_done

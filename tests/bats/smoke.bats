@@ -22,6 +22,44 @@ teardown() { formal_teardown; }
   [[ -z $(ls -A "$TMPDIR") && -z $(git -C "$CODE_DIR" status --porcelain) ]]
 }
 
+# F3 S54: the code is parsed on the laptop too, before anything is rented, with git and without it.
+@test "smoke: on the laptop what does not parse is found before the trial" {
+  printf 'if true; then\n' >"$CODE_DIR/other.sh"
+  mkdir -p "$CODE_DIR/pkg"
+  printf 'def f(:\n' >"$CODE_DIR/pkg/mod.py"
+  PY=$PYTHON laptop
+  [[ $status -eq 0 && $stderr == *other.sh*'does not parse'* && $stderr == *pkg/mod.py*'does not parse'* && $stderr == *'others that do not: 2'* ]] || fail_with named
+  printf 's1\t"$PY" -m pkg.mod --steps 1\n' >"$BOX/queue.tsv"
+  rm "$HOME/gpu-runs/local.r/smoke.json"
+  for git in with without; do
+    [[ $git == with ]] || rm -rf "$CODE_DIR/.git"
+    PY=$PYTHON laptop
+    refused 77 'syntax of' pkg/mod.py 'mend it'
+    [[ ! -e $HOME/gpu-runs/local.r/smoke.json && $stderr != *'smoke: in '* ]]
+  done
+  rm "$BOX/queue.tsv"
+  command_is 'bash ./other.sh' best.bin
+  laptop
+  refused 77 'syntax of' other.sh
+  laptop --waive 'ada=known'
+  [[ $status -eq 0 ]]
+  rm "$CODE_DIR/other.sh"
+  printf 'main() {\n' >>"$BOX/run_one.sh"
+  laptop
+  refused 77 'bash -n' run_one.sh 'the whole folder box/'
+}
+
+# F3: the code directory may lie below the top of its repository.
+@test "smoke: what the commands name is looked for in the code directory" {
+  mkdir "$CODE_DIR/sub"
+  printf 'if true; then\n' >"$CODE_DIR/sub/train.sh"
+  printf 's1\tbash train.sh 1\n' >"$BOX/queue.tsv"
+  CODE_DIR=$CODE_DIR/sub laptop
+  refused 77 'syntax of' sub/train.sh
+  laptop
+  [[ $status -eq 0 && $stderr == *sub/train.sh*'does not parse'* ]]
+}
+
 @test "smoke: on the laptop CODE_DIR is the work tree that one stands in" {
   unset CODE_DIR
   cd "$BATS_TEST_TMPDIR/code/data"
