@@ -9,20 +9,60 @@ signal_name() { # <number>
   REPLY=SIG${REPLY#SIG}
 }
 
-# What a line says, in awk: the class, or nothing.
+# What a line says, in awk: the class, or nothing. By what a message is about (a word for the memory and one for the device, a
+# word for the connection and one for its end), for each library says it in its own way. No {n,m}: not every awk knows it.
 readonly CLASS_OF_LINE='
 function class_of(l) {
   if (l ~ /No usable temporary directory found/) return "disk_full"
   if (l ~ /^AssertionError.*([Nn]a[Nn]|[Nn]on-?finite|not finite)([^a-z]|$)/) return "non_finite"
   # These name a mistake in the code, whatever words they quote.
   if (l ~ /^([A-Za-z_]+\.)*(TypeError|KeyError|IndexError|AttributeError|NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError|IndentationError|NotImplementedError|ZeroDivisionError|FileNotFoundError|AssertionError)(:|$)/) return ""
-  if (l ~ /No space left on device|Disk quota exceeded|[Ee]rrno 28[^0-9]|ENOSPC|[Ee]rrno 122[^0-9]|EDQUOT|iostream error|PytorchStreamWriter failed|inline_container.*(unexpected pos|write)|unexpected pos [0-9]+ vs|database or disk is full/) return "disk_full"
-  if (l ~ /CUDA out of memory|(CUDA|HIP) error: out of memory|torch\.(cuda\.)?OutOfMemoryError|OutOfMemoryError: (CUDA|HIP)|HIP out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED.*([Oo]ut of memory|OOM|allocat)|ResourceExhaustedError.*OOM|XPU out of memory|CUDA driver error: out of memory|[Cc]uda failure [0-9]* .out of memory|OOM when allocating tensor|Error \[(CUDA|HIP)\]: out of memory/) return "oom_gpu"
-  if (l ~ /^([A-Za-z_.]*\.)?(_ArrayMemoryError|MemoryError)|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: (can.t|not enough)|[Uu]nable to allocate [0-9.]+ [KMGT]iB|memory allocation of [0-9]+ bytes failed|insufficient shared memory|out of shared memory/) return "oom_host"
-  if (l ~ /(worker|[Pp]rocess) .*killed by signal: Killed|: line [0-9]+: +[0-9]+ Killed/) return "killed"
-  if (l ~ /(Temporary failure|failure) in name resolution|Name or service not known|getaddrinfo failed|Could not resolve host|Connection (reset|refused|aborted|timed out|broken)|ConnectionResetError|ConnectionRefusedError|RemoteDisconnected|Connection closed (by peer|unexpectedly)|Network is unreachable|No route to host|Max retries exceeded|Read timed out|ReadTimeout|ConnectTimeout|ConnectionError|ChunkedEncodingError|IncompleteRead|ProtocolError|ServerDisconnected|(HTTP|status|code|Error|error)[^0-9a-z]{1,8}(429|500|502|503|504)([^0-9]|$)|(429|500|502|503|504) (Client|Server) Error|Too Many Requests|Bad Gateway|Service Unavailable|Gateway Time-?out|TLS handshake|SSLEOFError|SSL: UNEXPECTED_EOF|wandb.*(CommError|run initialization has timed out|init.*timed out|ServiceStartTimeout)|CommError|[Ee]rrno (104|110|111|101|113)[^0-9]|Address already in use|EADDRINUSE|DistStoreError|socket has timed out|NCCL.*(unhandled system error|remote process exited|Timeout at)|collective operation timeout|LocalEntryNotFoundError|[Cc]heck your internet connection|[Cc]ouldn.t connect to (.http|server)|Failed to connect to .* port|SlowDown|reduce your request rate|stale (NFS )?file handle|Stale file handle/) return "transient"
-  if (l ~ /[Ll]oss returned .* is (nan|NaN|inf)|[Ll]oss (is|was|became|has become|=+|:) *([Nn]a[Nn]|-?[Ii]nf)([^a-z]|$)|([Nn]a[Nn]|[Ii]nf|[Nn]on-?finite)( or [A-Za-z]+)? (loss|gradient|grad|values? (in|for)|encountered|found|detected|weights|metric)|[Nn]on-finite|not finite|contains? (NaN|nan|Inf|infinity)|FloatingPointError|returned nan values|contains either .inf., .nan.|Expected parameter .* but found invalid values|(gradient|grad)s? (norm )?(is|contains?|are) (nan|NaN|inf|non)|diverged/) return "non_finite"
+  if (is_oom_shared(l)) return "oom_host"
+  if (is_disk_full(l)) return "disk_full"
+  if (is_oom_gpu(l)) return "oom_gpu"
+  if (is_oom_host(l)) return "oom_host"
+  if (is_killed(l)) return "killed"
+  if (is_transient(l)) return "transient"
+  if (is_non_finite(l)) return "non_finite"
   return ""
+}
+# Files of shared memory by their names: a disk that is full is another thing.
+function is_oom_shared(l) {
+  return l ~ /insufficient shared memory|out of shared memory|unable to (mmap|write to file|open shared memory).*\/(torch_|dev\/shm)/
+}
+function is_disk_full(l) {
+  return l ~ /[Nn]o space left on (the )?d|Disk quota exceeded|[Ee]rrno ?=? ?28[^0-9]|ENOSPC|[Ee]rrno ?=? ?122[^0-9]|EDQUOT|StorageFull|DiskFull/ || l ~ /iostream error|PytorchStreamWriter failed|inline_container.*(unexpected pos|write)|unexpected pos [0-9]+ vs|[Ww]rite incomplete|fwrite.*(== size|[Ff]ailed)/ || l ~ /(disk|file ?system|volume|device) (or disk )?(is )?full|[Nn]ot enough (free )?(disk )?space|[Ii]nsufficient disk space/
+}
+function is_oom_gpu(l) {
+  if (l ~ /CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|_ALLOC_FAILED|OOM when allocating tensor/) return 1
+  if (l ~ /(RESOURCE_EXHAUSTED|[Rr]esource exhausted).*([Oo]ut of memory|OOM|allocat)|ResourceExhaustedError|gpu_memory_utilization|GPU memory utilization|memory for the cache blocks/) return 1
+  if (l ~ /([Oo]ut of (the )?memory|[Ff]ailed to allocate|[Cc]annot allocate|memory allocation)/ && l ~ /CUDA|[Cc]uda|HIP|hip[A-Z]|GPU|MPS|XPU|NPU|device|BFC|bfc_|torch\.OutOf|cupy|cuMem/) return 1
+  return l ~ /(^|[^a-z])OutOfMemoryError/ && !(l ~ /java\.|ray\./)
+}
+function is_oom_host(l) {
+  if (l ~ /^([A-Za-z_.]*\.)?(_ArrayMemoryError|ArrowMemoryError|MemoryError)|std::bad_alloc|[Cc](annot|ould not|an.t) allocate (memory|vector|[0-9])|DefaultCPUAllocator: (can.t|not enough)|[Uu]nable to allocate [0-9.]+ [KMGT]iB/) return 1
+  if (l ~ /memory allocation of [0-9]+ bytes failed|malloc of size [0-9]+ failed|[Oo]ut of memory allocating|(java|ray)\.[a-z.]*OutOfMemoryError|[Hh]eap out of memory|(runtime|fatal error): out of memory/) return 1
+  return l ~ /[Oo][Oo][Mm][-_ ]?[Kk]ill|[Oo]ut of memory: Kill|[Ee]xceeded (job |step |its )?memory limit|low on memory|: Out Of Memory$|memory cgroup out of memory/
+}
+function is_killed(l) {
+  return l ~ /(worker|[Pp]rocess) .*killed by signal: Killed|: line [0-9]+: +[0-9]+ Killed|task [0-9-]+: Killed/ || l ~ /(exit ?code|return ?code|returncode|status|code)[ :=]*-9([^0-9]|$)|(Signals\.|\()SIGKILL|(on|by|with) signal 9/
+}
+function is_transient(l) {
+  # An answer that a repetition does not change.
+  if (l ~ /40[1346] (Client Error|Unauthorized|Forbidden|Not Found)|[Ee]rror 40[134]|[Pp]ermission|Unauthorized|Forbidden|Access ?Denied|[Ii]nvalid (API|api|usage|credentials)|ncclInvalid/) return 0
+  if (l ~ /(Temporary failure|failure) in name resolution|Name or service not known|getaddrinfo failed|([Cc]ould not|[Uu]nable to|[Cc]annot|[Ff]ailed to) (resolve|look ?up) |nodename nor servname|no such host/) return 1
+  if (l ~ /[Cc]onnection (was |has been |is )?([a-z]+ )?(reset|refused|aborted|timed out|broken|closed|lost|terminated|dropped)|(ConnectionReset|ConnectionRefused|ConnectionAborted|Connection|Network|DistNetwork|DistStore|Protocol|Disconnected?)Error|ConnectionLost|RemoteDisconnected|[Ss]erver ?[Dd]isconnected|ConnectTimeout|ClientConnector|(Network|Host) is unreachable|No route to host|hung up unexpectedly|unexpected disconnect|early EOF|(send|sending|write|socket|connection|disconnect)[^a-z].*[Bb]roken pipe|got 0 bytes|network (error|issue|failure)|remote process exited/) return 1
+  if (l ~ /([Rr]ead|[Rr]eceive|recv|[Cc]onnect|[Ss]ocket|[Hh]andshake|[Rr]equest|[Rr]esponse|[Oo]peration|initialization|[Dd]ownload|urlopen error|[Ww]aiting .*) ?(has |was )?[Tt]imed? ?out|(i\/o|I\/O|gateway|socket\.) ?timeout|(Read|Connect|Write|Pool|Request|Socket|Gateway|Net)[a-z]*Timeout(Error|Exception)?|^([a-z]+\.)*(timeout|TimeoutError): timed out|urlopen error .*timed out|Timed out (after|waiting)|[Tt]imed out after [0-9]+ ?(m?s|milli|seconds).*(wait|connect|receiv|download)/) return 1
+  if (l ~ /Max retries exceeded|retries exhausted|ChunkedEncodingError|IncompleteRead|TLS handshake|SSLEOFError|SSLZeroReturn|SSL_ERROR_SYSCALL|(SSL|TLS)[^a-z].*([Ee][Oo][Ff]|closed|reset)/) return 1
+  if (l ~ /(HTTP|status|code|Error|error)[^0-9a-z][^0-9a-z]?[^0-9a-z]?[^0-9a-z]?(429|500|502|503|504)([^0-9]|$)|(^|[^0-9])(429|500|502|503|504) (Client|Server|Too|Bad|Service|Gateway|Internal|GET|PUT|POST|HEAD)|Too Many Requests|Bad Gateway|Service ?Unavailable|Gateway Time-?out|too many (429|50[0-9])|StatusCode\.(UNAVAILABLE|DEADLINE)|SlowDown|reduce your request rate|Throttling|RequestTimeout|\(InternalError\)|[Rr]ate limit(ed)? exceeded/) return 1
+  if (l ~ /^curl: \((5|6|7|16|18|28|35|52|55|56|92)\)|^wget: unable to|^Giving up\.|rsync error: (error in socket|timeout|.*\(code (10|12|30|35)\))|^ssh: connect to host|kex_exchange_identification/) return 1
+  if (l ~ /wandb.*(CommError|run initialization has timed out|init.*timed out|ServiceStartTimeout)|CommError|[Ee]rrno (104|110|111|101|113)[^0-9]|Address already in use|EADDRINUSE/) return 1
+  return l ~ /NCCL.*(unhandled system error|Timeout at)|nccl(Remote|System)Error|collective operation timeout|LocalEntryNotFoundError|[Cc]heck your internet connection|[Cc]ouldn.t (connect to (.http|server)|reach )|[Cc]ould not connect to|Failed to (connect to .* port|establish a new connection)|RendezvousConnectionError|[Ss]tale (NFS )?file handle|file should be of size/
+}
+function is_non_finite(l) {
+  if (l ~ /[Ll]oss returned .* is (nan|NaN|inf)|[Ll]oss (is|was|became|has become|=+|:) *([Nn]a[Nn]|-?[Ii]nf)([^a-z]|$)|([Nn]a[Nn]|[Ii]nf|[Nn]on-?finite)( (or|and) [A-Za-z]+)? (loss|gradient|grad|values? (in|for)|encountered|found|detected|weights|metric)|[Nn]on-finite|not finite|contains? (NaN|nan|Inf|infinity|.inf|.nan)/) return 1
+  if (l ~ /FloatingPointError|returned nan values|contains either .inf., .nan.|Expected parameter .* but found invalid values|(gradient|grad)s? (norm )?(is|contains?|are) (bad: )?(nan|NaN|inf|non)|diverged/) return 1
+  return l ~ /(found|had|has|have|got|value|not contain) (any )?([Nn]a[Nn]s?|[Ii]nfs?|infinite)([^a-z]|$)|[Ll]oss scale.*(minimum|cannot decrease)|[Ii]nvalid loss|CheckNumerics/
 }
 '
 
@@ -35,7 +75,12 @@ classify_log() { # <log>    prints
     function ends_it(l) {
       return l ~ /^([A-Za-z_][A-Za-z0-9_]*\.)*[A-Z][A-Za-z0-9_]*(Error|Exception|Timeout|Interrupt|Exit|Exhausted|Disconnected|Incomplete|Failure|Expired|Refused)(:|$)/ || l ~ /^ *what\(\):|^(Segmentation fault|Aborted|terminate called|Fatal Python error|AssertionError|Error executing job|Usage:|usage: )/
     }
-    { sub(/^\[?rank ?[0-9]+\]?:? ?/, ""); sub(/[ \t]+$/, "") }
+    # What launchers and loggers put before a line: colours, the rank or actor, the time, words in brackets.
+    {
+      gsub(/\033\[[0-9;]*m/, "")
+      while (sub(/^\[?rank ?[0-9]+\]?:? ?/, "") || sub(/^\([A-Za-z0-9_.]+ (\([^)]*\) )?pid=[0-9]+[^)]*\) ?/, "") || sub(/^[0-9][0-9][0-9][0-9][-\/][0-9][0-9][-\/][0-9][0-9][T ][0-9:.,]+Z? ?/, "") || sub(/^\[[^]]*\]:? ?/, "")) continue
+      sub(/[ \t]+$/, "")
+    }
     /^gpu-runbook: / || /^$/ { next }
     { line[++n] = $0 }
     END {
@@ -47,9 +92,9 @@ classify_log() { # <log>    prints
         if (l ~ /^(During handling of the above exception|The above exception was the direct cause)/) { chained = 1; continue }
         # Lines of code in a traceback are quotations, not events.
         if (l ~ /^ +(File "|raise |return |[\^~]+$)/) continue
-        c = (l ~ /^    / && !(l ~ /[Ee]rror/)) ? "" : class_of(l)
+        c = (l ~ /^    / && !(l ~ /[Ee]rror|WARNING|FATAL/)) ? "" : class_of(l)
         # A milder sign counts only where it stands at the very end or is the error itself.
-        if ((c == "transient" || c == "non_finite") && !ends_it(l) && !(l ~ /(Error|error|ERROR|fatal|FATAL|Fatal|failed|Failed|abort|Abort|stopping|Stopping|diverged|giving up)/) && i < n - 2) c = ""
+        if ((c == "transient" || c == "non_finite") && !ends_it(l) && !(l ~ /(Error|error|ERROR|fatal|FATAL|Fatal|failed|Failed|abort|Abort|stopping|Stopping|diverged|giving up|[Ee]nding|[Tt]erminat|killed)/) && i < n - 2) c = ""
         # The other ranks and the helping threads of a process that dies complain too: what it died of stands before.
         if (c == "transient" && weak == "" && (l ~ /NCCL|collective operation/ || (ends_it(l) && in_thread(i)))) weak = c "\t" l
         if (c != "" && !(weak != "" && c == "transient")) { print c "\t" l; exit }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bats
 # lib/classify: labelled samples of logs (tests/fixtures/logs*/CLASS/*.log), with precision and recall by class.
-# logs_found and logs_held hold shapes of messages that the patterns were not written for: at first sight 32 of 46 and then, the
-# patterns mended, 18 of 28 new ones were told; the others were called a bug, which retries nothing,
-# but for one GPU out of memory, called transient, which would have been retried. They count now.
+# Most sets have shaped the patterns. What they told at first sight: logs_found 32 of 46, logs_held 18 of 28, and, the patterns
+# rewritten by what a message is about instead of by its words, logs_wild 19 of 22, all found in public issue threads. The others
+# were called a bug, which retries nothing, but for two called transient, which would have been. logs_blind, a half drawn by
+# chance of one list of messages, has shaped nothing, and may not: look at its numbers, not at its files.
 load helper
 
 setup() {
@@ -22,25 +23,39 @@ say() { # <log>
   echo "${said:-bug}"
 }
 
-measure() { # prints a table, and each sample that is classified wrongly
-  local log label found class
+measure() { # <sets…>    prints a table, and each sample of them that is classified wrongly
+  local log label found class set
   local -A right=() said=() all=()
-  for log in "$ROOT"/tests/fixtures/logs*/*/*.log; do
-    label=${log%/*} && label=${label##*/}
-    found=$(say "$log")
-    all[$label]=$((${all[$label]:-0} + 1)) said[$found]=$((${said[$found]:-0} + 1))
-    if [[ $found == "$label" ]]; then right[$label]=$((${right[$label]:-0} + 1)); else echo "wrong: ${log#"$ROOT"/}: $found"; fi
+  for set in "$@"; do
+    for log in "$ROOT/tests/fixtures/$set"/*/*.log; do
+      label=${log%/*} && label=${label##*/}
+      found=$(say "$log")
+      all[$label]=$((${all[$label]:-0} + 1)) said[$found]=$((${said[$found]:-0} + 1))
+      if [[ $found == "$label" ]]; then
+        right[$label]=$((${right[$label]:-0} + 1))
+      elif [[ $set != logs_blind ]]; then echo "wrong: ${log#"$ROOT"/}: $found"; fi
+    done
   done
   for class in "${!all[@]}"; do
     echo "$class: ${all[$class]} samples, precision $((100 * ${right[$class]:-0} / (${said[$class]:-0} > 0 ? ${said[$class]} : 1))) %, recall $((100 * ${right[$class]:-0} / ${all[$class]})) %"
   done
 }
+readonly KNOWN='logs logs_found logs_held logs_wide logs_wild'
 
 @test "labelled logs: each class with its precision and recall, at least 90 % (S81, S103, case 20, T35)" {
-  result=$(measure)
+  # shellcheck disable=SC2086 # names of folders
+  result=$(measure $KNOWN)
   echo "$result" | sed 's/^/# /' >&3
   ! grep -oE '(precision|recall) [0-9]+' <<<"$result" | awk '$2 < 90 {exit 1}' && fail_with "$result"
   [[ $(grep -c samples <<<"$result") -ge 6 ]]
+}
+
+@test "logs that have shaped no pattern: at least 80 %, and nothing wrongly called transient or disk_full (S81, S109)" {
+  result=$(measure logs_blind)
+  echo "$result" | sed 's/^/# unseen: /' >&3
+  ! grep -oE 'recall [0-9]+' <<<"$result" | awk '$2 < 80 {exit 1}' && fail_with "$result"
+  grep -q '^transient: .* precision 100 %' <<<"$result"
+  grep -q '^disk_full: .* precision 100 %' <<<"$result"
 }
 
 @test "what is never retried is never taken for transient (S81, S109)" {
@@ -50,9 +65,11 @@ measure() { # prints a table, and each sample that is classified wrongly
 }
 
 @test "busybox's awk says the same" {
-  before=$(measure)
+  # shellcheck disable=SC2086 # names of folders
+  before=$(measure $KNOWN logs_blind)
   busybox_path
-  [[ $(measure) == "$before" ]]
+  # shellcheck disable=SC2086 # names of folders
+  [[ $(measure $KNOWN logs_blind) == "$before" ]]
 }
 
 @test "a log of one enormous line, of NULs, or that is missing is classified without a hang" {
