@@ -36,24 +36,31 @@ file_stamp() { # <file>    into REPLY; returns 1 where there is none
 
 # Run WORDS, and end them after SECONDS. No `timeout` on a Mac. Standard input passes through.
 bounded() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1 pid watch rc=0
+  local limit=$1 pid watch fired=0 rc=0
   shift
   "$@" <&0 &
   pid=$!
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
+    fired=0
     trap 'kill "$nap" 2>/dev/null' EXIT
-    trap 'exit 0' TERM
+    trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!
-    wait "$nap" && kill -TERM "$pid" 2>/dev/null && sleep 2 && kill -KILL "$pid" 2>/dev/null
+    wait "$nap" && kill -TERM "$pid" 2>/dev/null || exit 0
+    fired=9
+    sleep 2 &
+    nap=$!
+    wait "$nap"
+    kill -KILL "$pid" 2>/dev/null
+    exit 9
   ) </dev/null >/dev/null 2>&1 &
   watch=$!
   wait "$pid" || rc=$?
-  if kill -TERM "$watch" 2>/dev/null; then
-    wait "$watch" 2>/dev/null || :
-  fi
-  ((rc != 143 && rc != 137)) || rc=124
+  kill -TERM "$watch" 2>/dev/null || :
+  # What a program says that was ended is its own matter (ssh: 255); the watcher knows.
+  wait "$watch" 2>/dev/null || fired=$?
+  ((fired != 9)) || rc=124
   return "$rc"
 }
 

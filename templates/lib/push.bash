@@ -7,7 +7,7 @@ act() { # <what> <input file or empty> <entry> <further variables...>
   local REPLY rc=0 what=$1 input=$2 entry=$3 line
   shift 3
   ANSWER=$L/.partial/push-answer
-  BOX_INPUT=$input on_box "$ANSWER" 0 "$entry" -- PROG RUN DATA_DIR DURABLE_DIR BRANCH COMMIT SUM DIGEST ONE "$@" -- "${BOX_FUNCTIONS[@]}" || rc=$?
+  BOX_INPUT=$input on_box "$ANSWER" "${ACT_S:-0}" "$entry" -- PROG RUN DATA_DIR DURABLE_DIR BRANCH COMMIT SUM DIGEST ONE "$@" -- "${BOX_FUNCTIONS[@]}" || rc=$?
   while IFS= read -r line; do
     [[ $line != 'note '* ]] || { plain_text "${line#note }" && log "$REPLY"; }
   done <"$ANSWER"

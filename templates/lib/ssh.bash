@@ -87,6 +87,12 @@ transport() { # stdin: the program and its data
   fi
 }
 
+# The same for a process that may be ended from outside: what is ended is the connection itself, and nothing is left of it.
+transport_alone() {
+  [[ $KIND != owned ]] || exec bash -s
+  cd -- "$L" && exec "${SSH_WORDS[@]}" "$HOST" 'bash -s'
+}
+
 new_nonce() { # into NONCE
   NONCE=$(LC_ALL=C tr -dc 'a-f0-9' </dev/urandom 2>/dev/null | head -c 16) || :
   [[ ${#NONCE} -eq 16 ]] || NONCE=$$$RANDOM$RANDOM
@@ -99,7 +105,7 @@ on_box() { # <answer file> <seconds, 0 = no limit> <entry> -- <variables...> -- 
   new_nonce
   build_program "$entry" "$NONCE" "$@" || return
   if ((limit > 0)); then
-    program_and_data | bounded "$limit" transport >"$answer" 2>"$answer.err" || rc=$?
+    program_and_data | bounded "$limit" transport_alone >"$answer" 2>"$answer.err" || rc=$?
   else
     program_and_data | transport >"$answer" 2>"$answer.err" || rc=$?
   fi
@@ -123,9 +129,7 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   first=$(head -c 200 -- "$answer" | LC_ALL=C tr -d '\000') || first=''
   last=$(tail -n 1 -- "$answer" | LC_ALL=C tr -d '\000') || last=''
   if [[ -n $first && ${first%%$'\n'*} != "begin $NONCE" ]]; then
-    plain_text "${first:0:80}"
-    log "the box answers with text of its own before ours: '$REPLY'"
-    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+    foreign_answer "$answer" "${first:0:80}"
     return "$EX_GATE"
   fi
   if [[ ! $last =~ ^end\ $NONCE\ ([0-9]+)$ ]]; then
@@ -143,6 +147,23 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   return "$rc"
 }
 
+# Text that is not ours came first. Whose? A start-up file's where our own follows; else the login did not run our command.
+foreign_answer() { # <answer file> <its beginning>
+  local REPLY
+  plain_text "$2"
+  if LC_ALL=C grep -q "^begin $NONCE\$" "$1"; then
+    log "the box answers with text of its own before ours: '$REPLY'"
+    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+  else
+    log "the login at ${HOST_NAME} is a terminal for people: it did not run our command as it was sent, and answered: '$REPLY'"
+    shell_only_remedy
+  fi
+}
+shell_only_remedy() {
+  log "nothing of ours can pass there. Take the platform's direct address (runbook P1.2: ADDRESS and PORT, then the block of P-1.10);"
+  log "where it has none, the bytes go by the platform's own transfer, step by step as in the gotcha U24"
+}
+
 transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 where the host key is another
   local REPLY text
   text=$(tail -c 2000 -- "$1" 2>/dev/null) || text=''
@@ -155,5 +176,15 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
   esac
   plain_text "$text"
   log "no whole answer from ${HOST_NAME} (status $2): ${REPLY:-it said nothing}"
+  case $text in
+    # What gateways with a shell only say to a client that sends a command and asks for no terminal.
+    *PTY* | *[Pp]seudo-terminal* | *'not a tty'* | *'requires a terminal'* | *'shell request failed'* | *'exec request failed'*)
+      log "this login is a terminal for people and runs no command"
+      shell_only_remedy
+      return "$EX_GATE"
+      ;;
+  esac
+  # 124: bounded's own word for time that was over.
+  [[ $2 != 124 ]] || log "it took the connection and gave no answer in time: a gateway that runs no command (runbook P1.2), or a box that hangs"
   return "$EX_MISSING"
 }

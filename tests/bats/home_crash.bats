@@ -79,7 +79,7 @@ measure() { # <function>    sets COMMANDS and MS of one whole run
   MS=$(($(date +%s%3N) - from))
 }
 count_commands() { # <function>    the scripts have traps of their own for their end, so the count is written all the time
-  printf 'unset BASH_ENV\ncount=0\nset -T\ntrap "echo \\$((++count)) >%q" DEBUG\n' "$BATS_TEST_TMPDIR/total" >"$BATS_TEST_TMPDIR/count.bash"
+  printf 'unset BASH_ENV\ncount=0\nset -T\ntrap "echo \\$((++count)) >|%q" DEBUG\n' "$BATS_TEST_TMPDIR/total" >"$BATS_TEST_TMPDIR/count.bash"
   BASH_ENV=$BATS_TEST_TMPDIR/count.bash "$1" >/dev/null 2>&1 || :
   COMMANDS=$(<"$BATS_TEST_TMPDIR/total")
 }
@@ -95,7 +95,7 @@ count_commands() { # <function>    the scripts have traps of their own for their
   aggregate >/dev/null 2>&1
   rm -r "$L" && measure pull
   rm -r "$L" && count_commands pull
-  ((COMMANDS > 100))
+  ((COMMANDS > 100)) || fail_with "COMMANDS=$COMMANDS"
   for ((n = 0; n < MOMENTS; n++)); do
     rm -rf "${L:?}"
     # From an older bundle that is here, or from nothing.
