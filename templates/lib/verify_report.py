@@ -1,6 +1,6 @@
 # lib/verify_report.py: the table, the receipt, RUN_FACTS.md.
 KNOWN = re.compile(r"(PULL_MANIFEST\.json|PULL_VERIFIED\.json|RUN_FACTS\.md|SHA256SUMS|FORMAL_SUCCESS(\..*)?|FORMAL_FAILURE\.json|run\.json|box\.json"
-                   r"|known_hosts(\..*)?|smoke\.json|formal\.(json|log)|formal\.failed\.tar\.gz|patrol\.json|teardown\.jsonl|queue\.tsv|events\.tsv"
+                   r"|known_hosts(\..*)?|smoke\.json|formal\.(json|log)|formal\.failed\.tar\.gz|patrol\.json|session\.log|teardown\.jsonl|queue\.tsv|events\.tsv"
                    r"|NEGATIVE_RESULTS(\.laptop)?\.tsv)$")
 LEFT_OVER = re.compile(r"(\..+\.tmp|\..+\.[A-Za-z0-9]{6}|.+\.(tmp|part|partial)|.+~)$")
 SYSTEM = re.compile(r"(\.DS_Store|\._.*|Thumbs\.db|desktop\.ini|\.directory|\.Spotlight-V100|\.fseventsd|\.Trashes)$", re.I)

@@ -43,6 +43,8 @@ fresh() {
   run --separate-stderr "$PYTHON" "$OUT/notebook/install_cell.py"
   [[ $status -eq 0 && $output == *'installed 8 scripts and the queue, digest '* ]]
   # The compiled queue: ok, one that fails, one without its artifact.
+  run --separate-stderr "$PYTHON" "$OUT/notebook/run_cell.py" --help
+  [[ $status -eq 0 && $output == 'usage: paste all of run_cell.py'* && ! -e $D/session.log ]]
   run --separate-stderr "$PYTHON" "$OUT/notebook/run_cell.py" --seconds 0
   [[ $status -eq 1 && $output == *'it begins anew'* && $output == *'run_cell.py: session.sh ended with 1'* ]] || fail_with 'ended otherwise'
   [[ $output == *"session of run r: the queue ended with 1, aggregate with 1; the run is at $D and, for the next session, at $SAVED"* ]] || fail_with 'no verdict'
@@ -157,6 +159,20 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
   grep -q 'stopping: the checkpoints are saved first' "$HOME/said"
   grep -q 'stopped by a signal' "$HOME/said"
   [[ -s $SAVED/cells/long/latest.pth && $(state long) == preempted ]]
+}
+
+@test "notebook: a kernel that dies does not end the session; the cell again does no harm (S59)" {
+  cell long 'slow 6 0.5'
+  install_it
+  "$PYTHON" "$OUT/notebook/run_cell.py" --seconds 0 -- --queue "$Q" >"$HOME/said" 2>&1 &
+  wait_for 30 test -s "$D/cells/long/latest.pth"
+  kill -KILL $!
+  # The cell again shows what goes on, for as long as it does: a kernel that looks idle is ended.
+  run --separate-stderr "$PYTHON" "$OUT/notebook/run_cell.py" --seconds 0 -- --queue "$Q"
+  [[ $status -eq 75 && $output == *'is at work already'*'session of run r: the queue ended with 0, aggregate with 0'*'that session has ended'* ]] || fail_with 'not shown'
+  grep -q 'session of run r: the queue ended with 0' "$D/session.log"
+  [[ $(starts long) -eq 1 && ! -e $D/DOUBLED ]]
+  bundled long
 }
 
 @test "notebook: bringing back is whole or not at all, and the same call goes on (case 38)" {
