@@ -2,9 +2,8 @@
 # needs: exit log file record proc run queue git detach formal plan carry negative
 
 # First half: the session's environment goes, the person's comes, and the log is ours from the first line.
-do_enter() { # <private folder> <start id> [run_queue's flags]
+do_enter() { # <private folder> <start id>
   local dir=$1 start=$2 d session socket name
-  shift 2
   { [[ -f $dir/env && -O $dir/env && ! -L $dir ]] && {
     IFS= read -r d && IFS= read -r session && IFS= read -r socket && IFS= read -r name
   } <"$dir/where"; } 2>/dev/null ||
@@ -17,17 +16,19 @@ do_enter() { # <private folder> <start id> [run_queue's flags]
   exec >>"$d/formal.log" 2>&1
   cd -- "$d" || return
   detach_load_env "$dir/env" || refuse "$EX_GATE" "the detached part" "its environment cannot be read" "use: $PROG start"
-  exec "$BASH" "${BASH_SOURCE[0]}" _run "$dir" "$start" "$@"
+  exec "$BASH" "${BASH_SOURCE[0]}" _run "$dir" "$start"
 }
 
-do_run() { # <private folder> <start id> [run_queue's flags]
-  local REPLY dir=$1 start=$2 taken
-  shift 2
-  parse_flags "$@" || return
-  taken=$dir/taken
+do_run() { # <private folder> <start id>
+  local REPLY dir=$1 start=$2 taken=$1/taken word
+  local -a words=()
   # Consumed by mkdir: the second half runs once, and only behind the first.
   if [[ ! -d $dir || ! -O $dir || -e $dir/env ]] || ! mkdir -- "$taken" 2>/dev/null; then
     refuse "$EX_GATE" "the detached part" "no start has made this session" "use: $PROG start"
+  fi
+  while IFS= read -r -d '' word; do words+=("$word"); done <"$dir/flags" || :
+  if [[ ${words[*]: -1} != end ]] || ! parse_flags "${words[@]:0:${#words[@]}-1}"; then
+    refuse "$EX_GATE" "the detached part" "the words of its start cannot be read" "use: $PROG start"
   fi
   self_dir
   run_places
@@ -47,13 +48,13 @@ do_run() { # <private folder> <start id> [run_queue's flags]
   event running - - "formal start $F_START commit $RUN_COMMIT"
   utc_now
   log "START $REPLY run $RUN_ID start $F_START commit $RUN_COMMIT in $F_SESSION"
-  formal_body "$@"
+  formal_body
 }
 
 # The frame that no edit can reorder: the queue, the code as it was, the aggregation, the proof, the record.
 formal_body() {
   local REPLY cells
-  run_step queue bash "$SELF_DIR/run_queue.sh" "$@" || return
+  run_step queue bash "$SELF_DIR/run_queue.sh" ${QUEUE_FLAGS[@]+"${QUEUE_FLAGS[@]}"} || return
   STAGE=code STEP="git status in $CODE_DIR"
   code_unchanged || return
   write_formal aggregating '' || return
@@ -86,6 +87,8 @@ run_step() { # <stage> <words...>
   [[ -z $STOP_SIGNAL ]] || return 143
   "$@" </dev/null &
   CHILD=$!
+  # A signal that came between the fork and this line has not reached it.
+  [[ -z $STOP_SIGNAL ]] || kill -TERM "$CHILD" 2>/dev/null || :
   while :; do
     seen=$STOP_SIGNAL rc=0
     wait "$CHILD" || rc=$?
@@ -154,7 +157,11 @@ power_off() {
   flush "$D/formal.log" "$B/FORMAL_SUCCESS"
   "${POWER_OFF_COMMAND[@]}" || rc=$?
   log "power-off: the command ended with $rc"
-  ((rc != 0)) || while ((n++ < ${POWER_OFF_WAIT_S:-60})); do sleep 1; done
+  ((rc != 0)) || while ((n++ < ${POWER_OFF_WAIT_S:-60})); do
+    sleep 1 || :
+    # A machine that goes down tells its processes first; how long that takes is its own affair.
+    [[ -z $STOP_SIGNAL ]] || { log "power-off: the machine is going down" && return 0; }
+  done
   write_failure power-off "${POWER_OFF_COMMAND[*]}" "$rc" "the machine is still alive and its meter runs: use teardown.sh from the laptop" || :
   write_formal success "power-off failed: the command ended with $rc and the machine is still alive" || :
 }

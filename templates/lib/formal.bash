@@ -107,7 +107,8 @@ lost_after_all() {
   fi
 }
 
-# A detached part of this run that is at work, whatever the records say: it stands in D and runs our own words.
+# A process of this run's detached part that is at work, whatever the records say: it stands in D and runs our own words.
+# Where the part itself was killed, what it had started goes on.
 live_detached() { # returns: 0 with its number in REPLY, 1 there is none
   local dir word
   local -a words
@@ -115,9 +116,30 @@ live_detached() { # returns: 0 with its number in REPLY, 1 there is none
     [[ $dir/cwd -ef $D ]] || continue
     words=()
     { while IFS= read -r -d '' word; do words+=("$word"); done <"$dir/cmdline"; } 2>/dev/null || continue
-    [[ ${words[1]-} == */"$PROG" && (${words[2]-} == _run || ${words[2]-} == _enter) ]] || continue
+    case ${words[1]-},${words[2]-} in
+      */"$PROG",_run | */"$PROG",_enter) ;;
+      */run_queue.sh,--dry-run | */aggregate_to_fs.sh,--help) continue ;;
+      */run_queue.sh,* | */aggregate_to_fs.sh,*) ;;
+      *) continue ;;
+    esac
     REPLY=${dir#/proc/}
     return 0
+  done
+  return 1
+}
+
+# Of a start and its detached part one takes the mark in the private folder, in one step: whoever has it decides whether the
+# part begins. Where the folder is gone it cannot begin either.
+bar_detached() { # <start id>    returns: 0 it will never begin, 1 it has begun
+  local dir=/tmp/gr-$EUID-$1
+  mkdir -- "$dir/taken" 2>/dev/null || [[ ! -d $dir ]]
+}
+# It has begun: wait until its own record says so.    sets R_pid
+await_begun() { # returns: 0, or 1 it died before
+  local n
+  for ((n = 0; n < 50; n++)); do
+    if read_record "$D/formal.json" formal/1 "$RUN_ID" && [[ ${R_start_id-} == "$F_START" && ${R_state-} != starting ]]; then return 0; fi
+    sleep 0.1 2>/dev/null || sleep 1
   done
   return 1
 }
@@ -247,23 +269,25 @@ write_ready() { # <success or failed>
   replace_file "$D/READY_TO_STOP" "$RECORD"
 }
 
-# Logs and states of a failed run in one file of bounded size, with its digest: what is needed to say why.
+# What is needed to say why a run failed, in one file of bounded size with its digest: records, plan, the run's log, and of
+# every cell that is not done its record and its logs.
 pack_failure() { # writes: D/formal.failed.tar.gz and .sha256    returns: 0 packed, 1 not
-  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size rc=0
-  mkdir -p -- "$stage/logs" "$stage/state" || return
-  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json NEGATIVE_RESULTS.tsv "plans/$F_START.tsv"; do
-    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/${file##*/}" || :
+  local REPLY stage=$D/.evidence.$$ file cell rc=0
+  LEFT_TO_PACK=$((64 * 1024 * 1024))
+  rm -rf -- "$D"/.evidence.* "$D"/.formal.failed.*.tmp
+  mkdir -p -- "$stage" || return
+  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json NEGATIVE_RESULTS.tsv environment.txt formal.log; do
+    pack_end "$D/$file" "$stage/$file"
   done
-  for file in "$D/formal.log" "$D"/state/*.json "$D"/logs/*/attempt-*.log; do
-    [[ -f $file ]] || continue
-    ((left > 0)) || break
-    REPLY=$stage/${file#"$D"/}
-    mkdir -p -- "${REPLY%/*}" && tail -c "$one" -- "$file" >"$REPLY" || :
-    size=$(wc -c <"$REPLY") || size=$one
-    left=$((left - size))
-  done
-  if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
-    hash_file "$D/formal.failed.tar.gz"; then
+  pack_end "$D/plans/$F_START.tsv" "$stage/$F_START.tsv"
+  while IFS= read -r cell; do
+    cell=${cell##*/} cell=${cell%.json}
+    ((LEFT_TO_PACK > 0)) || break
+    pack_end "$D/state/$cell.json" "$stage/state/$cell.json"
+    for file in "$D/logs/$cell"/attempt-*.log; do pack_end "$file" "$stage/logs/$cell/${file##*/}"; done
+  done < <(find "$D/state" -maxdepth 1 -name '*.json' ! -name '.*' -exec grep -L '^  "state": "done"' {} + 2>/dev/null | LC_ALL=C sort)
+  if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && flush "$D/.formal.failed.$$.tmp" && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
+    tar -tzf "$D/formal.failed.tar.gz" >/dev/null && hash_file "$D/formal.failed.tar.gz"; then
     replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)" || rc=1
   else
     log "the evidence could not be packed; it lies in $D as it is"
@@ -271,4 +295,12 @@ pack_failure() { # writes: D/formal.failed.tar.gz and .sha256    returns: 0 pack
   fi
   rm -rf -- "${stage:?}" "$D/.formal.failed.$$.tmp"
   return "$rc"
+}
+# The last megabyte of a file, as long as there is room for it. Reads and lowers LEFT_TO_PACK.
+pack_end() { # <file> <copy>
+  local size
+  [[ -f $1 ]] && ((LEFT_TO_PACK > 0)) || return 0
+  mkdir -p -- "${2%/*}" && tail -c $((1024 * 1024)) -- "$1" >"$2" || return 0
+  size=$(wc -c <"$2") || size=$((1024 * 1024))
+  LEFT_TO_PACK=$((LEFT_TO_PACK - size))
 }

@@ -153,16 +153,17 @@ git_clean() { # <stash: true or false> <protected folder...>
   git_refuse "git status in $GIT_TOP" "$((${#GIT_DIRTY[@]})) changed and ${#GIT_UNTRACKED[@]} untracked files (listed above) are in no commit" "$remedy"
 }
 
-# Each submodule is there and at the commit that the parent names (status has said so); its commit goes into the log.
-git_submodules() {
+# Each submodule is there and at the commit that the parent names (status has said so); its commit is kept for the plan.
+git_submodules() { # sets GIT_SUBMODULES
   local line
+  GIT_SUBMODULES=()
   [[ -f $GIT_TOP/.gitmodules ]] || return 0
   while IFS= read -r line; do
     case $line in
       -*) git_refuse "git submodule in $GIT_TOP" "not initialised: ${line#-}" "git -C $GIT_TOP submodule update --init --recursive" ;;
       +* | U*) git_refuse "git submodule in $GIT_TOP" "not at the recorded commit: ${line#?}" "git -C $GIT_TOP submodule update, or commit the new one" ;;
       '') ;;
-      *) log "submodule ${line# }" ;;
+      *) GIT_SUBMODULES+=("${line# }") && log "submodule ${line# }" ;;
     esac
   done < <(git_here submodule status --recursive 2>&1)
 }

@@ -82,6 +82,7 @@ write_plan() { # reads what gates.bash has set, F_START    writes: D/plans/<star
   text="# run $RUN_ID start $F_START commit $RUN_COMMIT cells ${#CELL_NAMES[@]} done $CELLS_DONE to do $CELLS_LEFT"
   [[ -z $ONLY ]] || text+=", a part: the roster has $ROSTER_N"
   text+=$'\n'
+  for name in ${GIT_SUBMODULES[@]+"${GIT_SUBMODULES[@]}"}; do text+="# submodule $name"$'\n'; done
   for ((i = 0; i < ${#CELL_NAMES[@]}; i++)); do
     name=${CELL_NAMES[i]} state='to do'
     [[ ${CELL_STATES[i]} != 'done' ]] || state='done'

@@ -12,6 +12,7 @@ teardown() {
 detached_part() { # [crash at]
   rm -rf "$B/FORMAL_SUCCESS" "$B/PULL_MANIFEST.json" "$D/READY_TO_STOP" "$D"/formal.failed.* "$D/formal.json" "$D/queue.tsv" "$D/FORMAL_FAILURE.json" "/tmp/gr-$EUID-crash$$"
   mkdir -m 700 "/tmp/gr-$EUID-crash$$"
+  printf "end\0" >"/tmp/gr-$EUID-crash$$/flags"
   cp "$BATS_TEST_TMPDIR/starting" "$D/formal.json"
   cp "$BATS_TEST_TMPDIR/plan" "$D/plans/crash$$.tsv"
   CRASH_AT=${1-0} BASH_ENV=$ROOT/tests/faults/crash_at.bash setsid bash "$BOX/formal_run.sh" _run "/tmp/gr-$EUID-crash$$" "crash$$" >"$BATS_TEST_TMPDIR/log" 2>&1 3>&- || :
@@ -95,10 +96,18 @@ count_points() { # <command of the test>…
 killed_start() { # [crash at]
   CRASH_AT=${1-0} BASH_ENV=$ROOT/tests/faults/crash_at.bash bash "$BOX/formal_run.sh" start >"$BATS_TEST_TMPDIR/log" 2>&1 3>&- || :
 }
+# An instant preflight: it is a child of its own, and not what is killed here.
+fake_preflight() {
+  cat >"$BOX/preflight.sh" <<'SH'
+printf '{\n  "schema": "preflight/1",\n  "cpus": 1,\n  "ram_free_bytes": null,\n  "gpus": 0,\n  "detach": "nohup",\n  "checks": [\n'
+printf '    {"verdict": "ok", "check": "data", "value": "3 files"}\n  ]\n}\n'
+SH
+}
 quiet() { ! pgrep -f "$BOX/formal_run.sh _" >/dev/null; }
 @test "formal_run: a start that is killed anywhere never reads as success, and the next one goes through" {
   local n first
   fake_siblings
+  fake_preflight
   smoked
   count_points killed_start
   wait_for 30 quiet

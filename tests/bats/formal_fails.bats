@@ -77,3 +77,116 @@ teardown() { formal_teardown; }
   run --separate-stderr timeout 20 bash "$BOX/formal_run.sh" attach </dev/null
   [[ $status -eq 0 && $output == 'running: '*'START 20'* && $(wc -l <<<"$output") -le 82 ]] || fail_with attach
 }
+
+# X11: among many cells the ones that are not done are packed, and nothing above the bound.
+@test "formal_run: of many cells the evidence holds those that are not done" {
+  local i
+  smoked
+  : >"$FAIL"
+  mkdir -p "$D/state" "$D/logs"
+  for i in $(seq 100 160); do
+    mkdir -p "$D/logs/a$i" && head -c 1200000 /dev/zero >"$D/logs/a$i/attempt-001.log"
+    printf '{\n  "schema": "cell/1",\n  "state": "done"\n}\n' >"$D/state/a$i.json"
+  done
+  formal start
+  wait_for 30 test -s "$D/READY_TO_STOP"
+  tar -tzf "$D/formal.failed.tar.gz" >"$BATS_TEST_TMPDIR/list"
+  grep -q '^./logs/s2/attempt-001.log$' "$BATS_TEST_TMPDIR/list"
+  not grep -q '/a1' "$BATS_TEST_TMPDIR/list"
+}
+
+# F62 case 50: what was killed left its children behind: no second run beside them, and stop does not say that all is over.
+@test "formal_run: a queue whose formal part was killed is seen by status, start and stop" {
+  local pid queue
+  sed -i 's/((n++ < 50))/((n++ < 2))/' "$BOX/formal_run.sh"
+  smoked
+  : >"$HOLD"
+  formal start
+  wait_for 20 test -s "$D/cells/s2/best.bin"
+  pid=$(member "$D/formal.json" pid)
+  queue=$(pgrep -P "$pid")
+  kill -KILL "$pid"
+  dead() { ! kill -0 "$pid" 2>/dev/null; }
+  wait_for 10 dead
+  formal start
+  refused 75 "still at work (process $queue)"
+  formal stop
+  [[ $status -eq 1 && $output == *'nothing to stop: lost'*"process $queue is still at work"*"kill -TERM $queue"* ]] || fail_with stop
+  kill -TERM "$queue"
+  ended_queue() { ! kill -0 "$queue" 2>/dev/null; }
+  wait_for 20 ended_queue
+  rm "$HOLD"
+  # Case 65: also where the machine was restarted meanwhile.
+  set_member "$D/formal.json" boot_id 00000000-0000-0000-0000-000000000000
+  formal_ok
+  [[ -z $(grep -h epoch "$D"/logs/s2/attempt-*.log | sort | uniq -d) ]]
+}
+
+# Case 50: another run's name is never hit by its beginning.
+@test "formal_run: status, attach and stop of exp1 do not touch exp10" {
+  local one pid
+  need_tool tmux screen
+  for one in tmux screen; do
+    export DETACH=$one RUN=exp10.$one
+    D=$DATA_DIR/$RUN B=$DURABLE_DIR/$RUN
+    smoked
+    : >"$HOLD"
+    formal start
+    pid=$(member "$D/formal.json" pid)
+    for RUN in exp1 exp exp1.old; do
+      for verb in status attach stop; do
+        formal "$verb"
+        refused 69 "run $RUN" 'nothing was started here'
+      done
+    done
+    kill -0 "$pid"
+    RUN=exp10.$one
+    formal stop
+    [[ $status -eq 0 ]]
+    rm "$HOLD"
+  done
+}
+
+# F62: a stop that meets a start: either the detached part never begins, or it is ended too.
+@test "formal_run: a detached part that comes after its start was stopped does not run" {
+  local start
+  smoked
+  formal_ok
+  start=beef0001
+  mkdir -m 700 "/tmp/gr-$EUID-$start"
+  printf 'end\0' >"/tmp/gr-$EUID-$start/flags"
+  printf '%s\n' "$D" >"/tmp/gr-$EUID-$start/where" # so that the teardown finds it
+  sleep 60 3>&- &
+  ticks=$(sed 's/.*) //' "/proc/$!/stat" | cut -d' ' -f20)
+  sed -i "s/\"pid\": [0-9]*/\"pid\": $!/; s/\"start_ticks\": [0-9]*/\"start_ticks\": $ticks/" "$D/formal.json"
+  set_member "$D/formal.json" start_id "$start"
+  set_member "$D/formal.json" state starting
+  formal stop
+  [[ $status -eq 0 && $output == *'stopped: '* ]] || fail_with stop
+  in_state stopped
+  run --separate-stderr setsid bash "$BOX/formal_run.sh" _run "/tmp/gr-$EUID-$start" "$start"
+  refused 77 'no start has made this session'
+  in_state stopped
+}
+
+# A multiplexer takes no long command line: the words of a start reach its detached part all the same, or it does not run.
+@test "formal_run: a very long --only goes through tmux whole; lost words are refused" {
+  local names i
+  need_tool tmux
+  export DETACH=tmux
+  for i in $(seq 1000 1600); do printf 'a-cell-with-a-rather-long-name-%s\tbash train.sh 1\n' "$i"; done >>"$BOX/queue.tsv"
+  names=$(sed -n 's/^\(a-cell[^\t]*\)\t.*/\1/p' "$BOX/queue.tsv" | paste -sd, -)
+  ((${#names} > 20000))
+  fake_siblings
+  sed -i 's/(($# == 0)) || exit 64/printf "%s" "${2-}" >"$DATA_DIR\/said"/' "$BOX/run_queue.sh"
+  smoked
+  formal start --only "$names"
+  [[ $status -eq 0 ]] || fail_with start
+  wait_for 30 ended
+  [[ $(<"$DATA_DIR/said") == "$names" ]]
+  mkdir -m 700 "/tmp/gr-$EUID-cut"
+  printf '%s\n' "$D" >"/tmp/gr-$EUID-cut/where"
+  printf -- '--only\0' >"/tmp/gr-$EUID-cut/flags"
+  run --separate-stderr setsid bash "$BOX/formal_run.sh" _run "/tmp/gr-$EUID-cut" cut
+  refused 77 'words of its start'
+}

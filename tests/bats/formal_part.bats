@@ -76,3 +76,15 @@ teardown() { formal_teardown; }
   formal plan
   refused 77 'cell s2' 'differs from the run'
 }
+
+# Case 60: the commit of each submodule is written down with the plan.
+@test "formal_run: the plan names the submodules' commits" {
+  git init -q "$BATS_TEST_TMPDIR/sub"
+  echo 1 >"$BATS_TEST_TMPDIR/sub/f"
+  git -C "$BATS_TEST_TMPDIR/sub" add f && git -C "$BATS_TEST_TMPDIR/sub" commit -qm 1
+  git -C "$CODE_DIR" -c protocol.file.allow=always submodule --quiet add "$BATS_TEST_TMPDIR/sub" vendor
+  git -C "$CODE_DIR" add -A && git -C "$CODE_DIR" commit -qm sub && git -C "$CODE_DIR" push -q origin main
+  smoked
+  formal_ok
+  grep -q "^# submodule $(git -C "$BATS_TEST_TMPDIR/sub" rev-parse HEAD) vendor" "$D/plans/$(member "$D/formal.json" start_id).tsv"
+}

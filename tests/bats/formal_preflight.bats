@@ -43,7 +43,7 @@ set_const() { sed -i "s|^readonly $1=.*|readonly $1=$2|" "$BOX"/*.sh; }
   refused 73 "preflight, data tier: df $DATA_DIR" '5 inodes free' 'free room there'
   rm "$BATS_TEST_TMPDIR/bin/df"
   shim setsid 'exit 1'
-  DETACH=nohup formal start
+  DETACH='nohup' formal start
   refused 69 'preflight, detach' 'outlives this shell' 'install tmux or screen'
   rm "$BATS_TEST_TMPDIR/bin/setsid"
   set_const DURABLE_TIER_PATH "$DURABLE_DIR"
