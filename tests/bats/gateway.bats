@@ -2,10 +2,10 @@
 # Logins that cannot copy files: no scp, sftp and rsync behind them (push and pull send streams), or no command at all, only a
 # terminal (each script says so and what to do) (S38, X7, cases 89 107). A real sshd with a gateway's manners.
 
+# shellcheck disable=SC2016,SC2154 # scripts as text; compile_job sets OUT, bats sets the rest
 load helper
 load sshd
 load bundle_cells
-# shellcheck disable=SC2016,SC2154 # scripts as text; compile_job sets OUT, bats sets the rest
 load pull_state
 
 gateway() { # <text of a script> : stands before the box's login; $1 is the command that was asked for
@@ -144,4 +144,37 @@ left_alone() { # no connection of ours is left
   LOOK_S=1 run --separate-stderr over_ssh
   [[ $status -eq 69 && $stderr == *'a gateway that runs no command'* ]] || fail_with pull
   left_alone
+}
+
+# The gotcha's steps are commands that somebody will type at night: typed here as they stand, with the words in capitals filled in.
+@test "gateway: the way by hand, as the gotcha U24 has it, brings code there and a bundle home that verifies (S38 X7)" {
+  code_with_data
+  compile_job local demo
+  mkdir -p "$BATS_TEST_TMPDIR/home/out" && cp -R "$OUT" "$BATS_TEST_TMPDIR/home/out/local"
+  local step steps=()
+  while IFS= read -r step; do
+    step=${step//out\/PROFILE/out/local}
+    step=${step//PROFILE/local}
+    step=${step//RUN/r1}
+    step=${step//BRANCH/main}
+    step=${step//DATA_DIR/$BOX/data}
+    step=${step//DURABLE_DIR/$BOX/durable}
+    steps+=("$step")
+  done < <(sed -n '/^### U24/,/^### U25/p' "$ROOT/docs/gotchas.md" | sed -n '/^  1\./,/^- →/p' | tr '\n' ' ' | grep -oE '`(tar|git|mkdir|ln|python3) [^`]*`' | tr -d '`')
+  [[ ${#steps[@]} -eq 8 ]] || fail_with "${#steps[@]} steps: ${steps[*]}"
+  cd "$BATS_TEST_TMPDIR/home"
+  bash -ec "${steps[0]}; cd $CODE_DIR; ${steps[1]}"
+  mkdir -p "$BOX.sent" && mv "$CODE_DIR/code.bundle" box.tar "$BOX.sent/"
+  cd "$BOX.sent"
+  bash -ec "${steps[2]}; ${steps[3]}; ${steps[4]}" 2>/dev/null
+  [[ -x $BOX/data/r1/box/current/run_one.sh && -f $BOX/data/r1/code/train.py ]]
+  bundle a b
+  bash -ec "${steps[5]}"
+  mkdir -p "$HOME" && mv r1.tar "$BATS_TEST_TMPDIR/home/out/local/"
+  cd "$BATS_TEST_TMPDIR/home/out/local"
+  bash -ec "${steps[6]}"
+  run --separate-stderr bash -c "PATH=$ROOT/.venv/bin:\$PATH; ${steps[7]}"
+  # The bundle's checkpoints are no real ones, which it says; all that it lists is here, as it was there.
+  [[ $output == *'expected 4, checked 4'* ]] || fail_with verify
+  (cd "$HOME/gpu-runs/local.r1" && sha256sum -c --strict --quiet SHA256SUMS)
 }
