@@ -42,26 +42,37 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  local REPLY path line n best i share fd all=0
-  local -a load=() fds=()
-  local -A burden=()
+  local REPLY path line all=0
   declare -gA SUM_OF
   SUM_OF=()
   (($# > 0)) || return 0
-  # Little work is done sooner by one than shared out.
   for path in "$@"; do
     line=${STAT_OF[$path]-4194304}
     all=$((all + ${line%%|*}))
   done
-  REPLY=1
   local HASH_TOOL=${HASH_TOOL-}
   if ((all < 4194304)); then
+    # Little work is done sooner by one than shared out.
     hash_tool_small
+    read_sums < <(hash_share "$@")
   else
     hash_tool
     hash_workers $#
+    share_out "$REPLY" "$@"
   fi
-  n=$REPLY
+  ((${#SUM_OF[@]} >= $#))
+}
+read_sums() { # the tool's lines from standard input into SUM_OF
+  local line
+  while IFS= read -r line; do
+    [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
+  done
+}
+share_out() { # <workers> <path...>
+  local path line n=$1 best i share fd
+  local -a load=() fds=()
+  local -A burden=()
+  shift
   for ((i = 0; i < n; i++)); do load[i]=0; done
   for path in "$@"; do
     best=0
@@ -76,10 +87,7 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
     fds+=("$fd")
   done
   for fd in "${fds[@]}"; do
-    while IFS= read -r line; do
-      [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
-    done <&"$fd"
+    read_sums <&"$fd"
     exec {fd}<&-
   done
-  ((${#SUM_OF[@]} >= $#))
 }

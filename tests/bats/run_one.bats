@@ -322,7 +322,7 @@ os.execvp(sys.argv[1], sys.argv[1:])'
     # Longer than the platform's limit, which would have killed it by then.
     sleep 2.5
     touch "$D/cells/$way/go"
-    wait_for 20 not kill -0 $pid
+    wait_for 20 not kill -0 $pid || fail_with "$way: $(<"$HOME/$way") $(ps -o pid,ppid,stat,args --forest -g $pid)"
     [[ -s $D/cells/$way/best.pth ]] || fail_with "$way: killed before it had saved: $(<"$HOME/$way")"
   done
   is limit failed stuck
