@@ -1,5 +1,6 @@
 """Compiled runbooks for the tests: pages, their blocks and sections, and the profiles by what they are."""
 
+import itertools
 import re
 import shutil
 from functools import lru_cache
@@ -53,6 +54,15 @@ def section(page: str, heading: str) -> str:
     return re.split(r"^## ", page.split(f"\n## {heading}\n", 1)[1], maxsplit=1, flags=re.M)[0]
 
 
+def variants(profile: str) -> list[tuple]:
+    """Each way to leave optional tiers out that compiles; not the whole profile."""
+    names = sorted(tier["name"] for tier in bound(profile).profile["storage"]["tiers"] if tier.get("optional"))
+    subsets = [chosen for size in range(1, len(names) + 1) for chosen in itertools.combinations(names, size)]
+    return [chosen for chosen in subsets if inputs(profile, "demo", chosen, Report()) is not None]
+
+
+VARIANTS = [(profile, without) for profile in PROFILES for without in variants(profile)]
+every_variant = pytest.mark.parametrize(("profile", "without"), VARIANTS, ids=lambda one: one if isinstance(one, str) else "no-" + "-".join(one))
 every = pytest.mark.parametrize("profile", PROFILES)
 with_jobs = pytest.mark.parametrize("job", JOBS)
 SSH = [p for p in PROFILES if bound(p)["KIND"].value in runbook.SSH]

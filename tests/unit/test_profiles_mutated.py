@@ -6,6 +6,7 @@ cases 1 and 2). Which profiles a mutation could not be done to is fixed here too
 
 import copy
 import functools
+import itertools
 
 import pytest
 import yaml
@@ -158,6 +159,79 @@ def test_a_survival_that_is_not_said(tmp_path, name):  # S25
         del p["storage"]["tiers"][0]["survives"][column]
         codes, refused = compiled(tmp_path / _folder(tmp_path, column), name, p)
         assert refused and codes, column
+
+
+def _variants():
+    """(profile, tiers left out): each way that compiles; a wrong fact of what is left has to be caught there too."""
+    for name in PROFILES:
+        optional = sorted(tier["name"] for tier in data(name)["storage"]["tiers"] if tier.get("optional"))
+        for size in range(1, len(optional) + 1):
+            for without in itertools.combinations(optional, size):
+                if inputs(name, DEFAULT_JOB, without, Report()) is not None:
+                    yield pytest.param(name, without, id=f"{name}.no-{'-'.join(without)}")
+
+
+VARIANTS = list(_variants())
+each_variant = pytest.mark.parametrize(("name", "without"), VARIANTS)
+
+
+def test_every_profile_is_hurt_in_each_way():
+    """No profile is without a mutation of what survives, of the verb and of a clock, and the variants' platforms are all there."""
+    lost = {name for name in KEEPS if name in ENDS} | {name for name in PROFILES if name not in KEEPS or name not in ENDS}
+    assert lost == set(PROFILES)
+    assert {one.values[0] for one in VARIANTS} == {name for name in PROFILES if any(tier.get("optional") for tier in data(name)["storage"]["tiers"])}
+    assert all(data(name)["interruption"]["clocks"] for name in PROFILES)
+
+
+@each_variant
+def test_a_variant_whose_last_storage_does_not_survive(tmp_path, name, without):  # S26 case 1
+    p = data(name)
+    stop = stop_of(p)
+    left = [tier for tier in p["storage"]["durable"] if tier not in without]
+    if left:
+        # What is left is called durable and is not.
+        tiers_of(p)[left[0]]["survives"][stop["like"]] = False
+    else:
+        # Nothing durable is left: the data tier that is used is called so, and dies with the meter.
+        tier = next(tiers_of(p)[one] for one in p["storage"]["data"] if one not in without)
+        tier["survives"][stop["like"]] = False
+        p["storage"]["durable"].append(tier["name"])
+        p["overrides"]["DURABLE_DIR"] = p["overrides"]["DURABLE_DIR"] or p["overrides"]["DATA_DIR"]
+    codes, refused = compiled(tmp_path, name, p, without)
+    assert refused and "P307" in codes
+
+
+@each_variant
+def test_a_variant_without_verb_or_line(tmp_path, name, without):  # S101 S12 case 2
+    p = data(name)
+    p["teardown"]["meter_stop"] += "x"
+    codes, refused = compiled(tmp_path / _folder(tmp_path, "verb"), name, p, without)
+    assert refused and "P305" in codes
+    for clock in [one["id"] for one in data(name)["interruption"]["clocks"]]:
+        p = data(name)
+        p["launch"]["surface"]["danger_clocks"].remove(clock)
+        codes, refused = compiled(tmp_path / _folder(tmp_path, clock), name, p, without)
+        assert refused and "P314" in codes, clock
+
+
+@each_variant
+def test_a_variant_keeps_nothing_that_was_left_out(tmp_path, name, without):  # S26: a tier that is left out proves no survival
+    p = data(name)
+    stop = stop_of(p)
+    for tier in p["storage"]["tiers"]:
+        if tier["name"] in without:
+            tier["survives"] = dict.fromkeys(tier["survives"], True)
+    assert compiled(tmp_path, name, p, without) == (set(), False)
+    b = inputs(str(tmp_path / f"{name}.yaml"), DEFAULT_JOB, without, Report())
+    assert b.durable is None or b.durable["name"] not in without and b.durable["survives"].get(stop["like"], True)
+
+
+@each_variant
+def test_a_tier_of_every_box_cannot_be_left_out(tmp_path, name, without):  # P304
+    p = data(name)
+    tiers_of(p)[without[0]]["optional"] = False
+    codes, refused = compiled(tmp_path, name, p, without)
+    assert refused and "P304" in codes
 
 
 def _folder(tmp_path, name: str) -> str:
