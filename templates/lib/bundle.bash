@@ -243,12 +243,14 @@ run_files() { # <n> <folder>
 
 # The folders of the copy below ROOT, all in one call; none of them may be a link.
 make_folders_below() { # <root> [further folders...]
-  local folder root=$1
+  local n folder root=$1
   local -a folders=("$@")
   for folder in ${RUN_FOLDER[@]+"${RUN_FOLDER[@]}"}; do
     [[ -z $folder ]] || folders+=("$root/$folder")
   done
-  mkdir -p -- "${folders[@]}" 2>/dev/null || { log "$root cannot be made" && return "$EX_COPY"; }
+  for ((n = 0; n < ${#folders[@]}; n += 500)); do
+    mkdir -p -- "${folders[@]:n:500}" 2>/dev/null || { log "$root cannot be made" && return "$EX_COPY"; }
+  done
   for folder in "${folders[@]}"; do
     [[ ! -L $folder ]] || { log "$folder is a link, not a folder of the bundle" && return "$EX_COPY"; }
   done
@@ -306,7 +308,11 @@ sync_files() { # <cell> <the list's file>
   done
   ((rc != 0)) || prove_copies "$tmp" "$target" "$2" || rc=$?
   # Some mounts cannot rename a folder.
-  if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then return 0; fi
+  if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
+    # Had another made the target in that moment, ours would lie inside it.
+    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
+    return 0
+  fi
   ((rc != 0)) || move_files "$tmp" "$target" || rc=$?
   rm -rf -- "${tmp:?}" || rc=$EX_COPY
   return "$rc"

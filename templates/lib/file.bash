@@ -6,6 +6,11 @@
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done

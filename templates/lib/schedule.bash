@@ -110,6 +110,7 @@ begin_cell() { # <slot> <index>
 digest_ahead() { # <index>
   local i fd line
   local -a at=() fds=() paths=()
+  command -v sha256sum >/dev/null 2>&1 || return 0
   for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
     [[ ${P_PHASE[i]} == todo && -z ${P_SHA[i]-} ]] || continue
     exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")

@@ -265,6 +265,25 @@ no_temporary_names() { [[ -z $(find "$B" "$D" -name '.*.tmp' -print) ]]; }
   [[ ${calls[1]} == *"final_ckpts/a/deep/x/y"*'records/a.sha256'*'records/a.json'*"$B/records "* ]]
 }
 
+@test "sync_cell: a result of more names than a command line holds comes over whole (case 98)" {
+  REQUIRED=(deep)
+  mkdir -p "$D/cells/a"
+  "$PYTHON" - "$D/cells/a/deep" <<'PY'
+import os, sys
+for i in range(60):
+    folder = os.path.join(sys.argv[1], "a-rather-long-name-for-a-folder-%04d" % i, "inner" * 20)
+    os.makedirs(folder)
+    for j in range(20):
+        open(os.path.join(folder, "x" * 60 + str(j)), "w").write("%d.%d" % (i, j))
+PY
+  cell a
+  # The kernel's room for words is a quarter of the stack: 256 KiB here, and the names are 300.
+  ulimit -S -s 1024
+  run --separate-stderr in_lib sync_cell a
+  [[ $status -eq 0 && $(find "$B/final_ckpts/a" -type f | wc -l) -eq 1200 ]] || fail_with "$stderr"
+  (cd "$B/final_ckpts/a" && sha256sum -c --strict --quiet "$B/records/a.sha256")
+}
+
 @test "list_paths: few names sort as many do, without repeats (S84)" {
   REQUIRED=(b B a-b a_b a.b ab b a)
   mkdir -p "$D/cells/a"
