@@ -140,6 +140,9 @@ main() {
   export DATA_DIR=$TOP/data DURABLE_DIR=$TOP/durable SCRATCH=$TOP/scratch CODE_DIR=$TOP/code CRED_FILE='' HF_HOME='' HOME=$TOP/home
   mkdir -p "$DATA_DIR" "$DURABLE_DIR" "$SCRATCH" "$CODE_DIR" "$HOME/.parallel"
   : >"$HOME/.parallel/will-cite"
+  # The interpreter itself: what some version managers put in its place starts several shells first, which is not ours to time.
+  PY=$(python3 -c 'import sys; print(sys.executable)')
+  export PY
   (cd "$ROOT" && .venv/bin/python -m generator compile local --job tests/fixtures/trainers/job.yaml --out "$TOP/out" >/dev/null)
   if type -P parallel >/dev/null; then
     bench_cells "$cells"
