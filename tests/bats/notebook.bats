@@ -95,6 +95,7 @@ fresh() {
   cell a ok
   cell b ok
   install_it
+  echo old >"$D/smoke.json"
   session
   [[ $status -eq 0 && $output == *'aggregate with 0'* ]] || fail_with 'first session'
   # What each session gets anew is not saved; everything else is, whole.
@@ -103,12 +104,14 @@ fresh() {
   (cd "$SAVED" && find . -type f | sort) | diff "$HOME/here" -
   cell c ok
   fresh
+  echo torn >"$SAVED/final_ckpts/a/.best.pth.tmp"
+  echo new >"$D/smoke.json" # this machine's own
   chmod -R a-w "$SAVED"
   session
   [[ $status -eq 0 && $stderr == *"bringing back $SAVED"* && $stderr == *'brought back: run '* ]] || fail_with 'second session'
   [[ $(starts a) -eq 1 && $(starts b) -eq 1 && $(starts c) -eq 1 ]] || fail_with 'a cell that was done ran again'
   for c in a b c; do bundled $c; done
-  [[ -w $D/run.json && ! -e $D/.restore && $(member "$D/run.json" host) == "$(<"$FAKE_ROOT/proc/sys/kernel/hostname")" ]]
+  [[ ! -e $D/final_ckpts/a/.best.pth.tmp && $(<"$D/smoke.json") == new && -w $D/run.json && ! -e $D/.restore && $(member "$D/run.json" host) == "$(<"$FAKE_ROOT/proc/sys/kernel/hostname")" ]]
   # In the same session again: nothing is brought back over what is here.
   session
   [[ $status -eq 0 && $stderr == *'the run is here already'* && $(starts c) -eq 1 ]] || fail_with 'same session'
@@ -164,9 +167,9 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
 @test "notebook: a kernel that dies does not end the session; the cell again does no harm (S59)" {
   cell long 'slow 6 0.5'
   install_it
-  "$PYTHON" "$OUT/notebook/run_cell.py" --seconds 0 -- --queue "$Q" >"$HOME/said" 2>&1 &
+  setsid "$PYTHON" "$OUT/notebook/run_cell.py" --seconds 0 -- --queue "$Q" >"$HOME/said" 2>&1 &
   wait_for 30 test -s "$D/cells/long/latest.pth"
-  kill -KILL $!
+  kill -KILL -- -$!
   # The cell again shows what goes on, for as long as it does: a kernel that looks idle is ended.
   run --separate-stderr "$PYTHON" "$OUT/notebook/run_cell.py" --seconds 0 -- --queue "$Q"
   [[ $status -eq 75 && $output == *'is at work already'*'session of run r: the queue ended with 0, aggregate with 0'*'that session has ended'* ]] || fail_with 'not shown'
@@ -240,11 +243,14 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
   cp -R "$BATS_TEST_TMPDIR/away/r" "$DRIVE/notebooks/me/new/"
   cp -R "$BATS_TEST_TMPDIR/away/r" "$DRIVE/notebooks/me/old/"
   printf '2020-01-01T00:00:00Z\trun\t-\t-\told\n' >"$DRIVE/notebooks/me/old/r/events.tsv"
+  # A run folder that came home whole, or is a notebook's output, has its scripts and code in it: not these.
+  mkdir -p "$DRIVE/notebooks/me/new/r/box/current" "$DRIVE/notebooks/me/new/r/code"
+  : >"$DRIVE/notebooks/me/new/r/code/old.py"
   mount --bind "$DRIVE" "$DRIVE" 2>/dev/null && mount -o remount,bind,ro "$DRIVE" || missing_tool 'mount (root)'
   fresh
   session
   [[ $status -eq 0 && $stderr == *"bringing back $DRIVE/notebooks/me/new/r"* && $output == *'and nowhere else: bring it home'* ]] || fail_with 'the wrong one'
-  [[ $(starts a) -eq 1 ]]
+  [[ $(starts a) -eq 1 && ! -e $D/code && -L $D/box/current ]]
 }
 
 @test "notebook: the code comes from a bundle that lies about; two that differ want a word (S44)" {
@@ -272,6 +278,21 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
   refused 74 'git cannot clone'
 }
 
+@test "notebook: a Drive that was not mounted is a folder of the disk that goes; My Drive lies one below the mount" {
+  local profile=$BATS_TEST_TMPDIR/drive.yaml
+  sed 's|path: /content/drive/MyDrive|path: $DRIVE/MyDrive|' "$ROOT/profiles/colab.yaml" >"$profile"
+  compile_job "$profile" "$ROOT/tests/fixtures/trainers/job.yaml"
+  cell a ok
+  install_it
+  mkdir "$DRIVE/MyDrive"
+  session
+  [[ $status -eq 0 && $stderr == *"drive: $DRIVE/MyDrive is not there"* && $output == *'and nowhere else'* && ! -e $DRIVE/MyDrive/gpu-runbook ]] || fail_with 'not mounted'
+  mount -t tmpfs -o size=1m tmpfs "$DRIVE" 2>/dev/null || missing_tool 'mount (root)'
+  mkdir "$DRIVE/MyDrive"
+  session
+  [[ $status -eq 0 && $output == *"for the next session, at $DRIVE/MyDrive/gpu-runbook/r" && -s $DRIVE/MyDrive/gpu-runbook/r/run.json ]] || fail_with 'mounted'
+}
+
 @test "notebook: where the copy does not arrive it says so, and the run itself is whole (case 38 S67)" {
   cell a ok
   cell b ok
@@ -281,8 +302,21 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
   [[ $status -eq 74 && $output == *'aggregate with 0'*"NOT all of it arrived at $DRIVE/gpu-runbook"* ]] || fail_with 'claimed'
   bundled a && bundled b
   [[ ! -e $SAVED/run.json ]] || fail_with 'a run that is not whole looks whole'
-  # Nothing that outlives the session is here at all.
   umount "$DRIVE"
+  # One file that does not arrive is enough; the next copy goes on with it.
+  mkdir "$BATS_TEST_TMPDIR/bad"
+  printf '#!/bin/bash\n[[ ${*: -1} != */a/.best.pth.tmp ]] || exit 1\nexec /bin/cp "$@"\n' >"$BATS_TEST_TMPDIR/bad/cp"
+  chmod +x "$BATS_TEST_TMPDIR/bad/cp"
+  PATH=$BATS_TEST_TMPDIR/bad:$PATH session
+  [[ $status -eq 74 && -e $SAVED/final_ckpts/b/best.pth && ! -e $SAVED/run.json ]] || fail_with 'it looks whole'
+  session
+  [[ $status -eq 0 && -e $SAVED/final_ckpts/a/best.pth && -e $SAVED/run.json ]] || fail_with 'not made up for'
+  # Nor does a record speak of what did not arrive, also where a whole copy is there already.
+  cell c ok
+  sed -i 's|/a/.best.pth.tmp|/c/.best.pth.tmp|' "$BATS_TEST_TMPDIR/bad/cp"
+  PATH=$BATS_TEST_TMPDIR/bad:$PATH session
+  [[ $status -eq 74 && -e $D/records/c.json && ! -e $SAVED/records/c.json && ! -e $SAVED/state/c.json && -e $SAVED/records/b.json ]] || fail_with 'a record too early'
+  # Nothing that outlives the session is here at all.
   mv "$DRIVE" "$DRIVE.gone"
   DRIVE=/nowhere/$RANDOM session
   [[ $status -eq 0 && $stderr == *'is not there'* && $output == *'and nowhere else: bring it home'* ]] || fail_with 'claimed'
