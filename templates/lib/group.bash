@@ -85,6 +85,8 @@ watch_cell() { # <run_one's pid>
       wait "$KILLER_PID" || :
       return 0
     fi
+    # Its end is run_one's affair. Should a trap have come in just then, bash may have missed it, and waits while we live.
+    [[ -d /proc/$CELL_PID ]] || return 0
     look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
       life=$SECONDS
@@ -209,9 +211,9 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
 # Watchers go when the cell has ended; their numbers are our own children's.
 stop_watchers() {
   local pid
-  for pid in ${WATCH_PID-} ${KILLER_PID-}; do
-    kill -KILL "$pid" 2>/dev/null || :
-    { wait "$pid"; } 2>/dev/null || :
-  done
+  # All are told before one is waited for: of a child that ends while a trap comes in, bash may miss the end, and then its wait
+  # lasts as long as there is another child.
+  for pid in ${WATCH_PID-} ${KILLER_PID-}; do kill -KILL "$pid" 2>/dev/null || :; done
+  for pid in ${WATCH_PID-} ${KILLER_PID-}; do { wait "$pid"; } 2>/dev/null || :; done
   WATCH_PID=''
 }
