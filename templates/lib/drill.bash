@@ -34,10 +34,12 @@ drill_last() { # <log>    into REPLY
 # from one that begins anew. Then SIGKILL. DRILL_FLOOR is a step that the newest checkpoint is certainly not older than: it was
 # in the log before that checkpoint was there.
 drill_kill() { # <log> <limit>    returns: 0 killed in its midst, 1 not (WHY says it)
-  local REPLY until=$((SECONDS + $2)) artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT first last='' stamp='' rc=0 LINES_SEEN=0
+  local REPLY until artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT first last='' stamp='' rc=0 LINES_SEEN=0
   DRILL_FLOOR='' DRILL_STAMP=''
   exec 3<"$1"
-  while ((SECONDS < until)); do
+  now_ms
+  until=$((REPLY + $2 * 1000))
+  while in_time "$until"; do
     kill -0 "$SMOKE_PID" 2>/dev/null || break
     note_lines
     # The log first: what it says now was said before a checkpoint that is found later.
@@ -92,9 +94,11 @@ drill_first() { # <limit>    returns: 0, or 1 with the reason in WHY
 # The second attempt until it has made a checkpoint of its own, which is asked for its step while all stands still; a later one
 # would no longer tell where it began. A smoke then goes on to its end; a cell takes long and is ended once it printed a step.
 drill_second() { # <limit>    sets CKPT_EPOCH CKPT_STEP DRILL_NEWER
-  local REPLY until=$((SECONDS + $1)) artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
+  local REPLY until artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
+  now_ms
+  until=$((REPLY + $1 * 1000))
   CKPT_EPOCH='' CKPT_STEP='' DRILL_NEWER=0 SMOKE_EXIT=0 SMOKE_LATE=0
-  while ((SECONDS < until)) && kill -0 "$SMOKE_PID" 2>/dev/null; do
+  while in_time "$until" && kill -0 "$SMOKE_PID" 2>/dev/null; do
     checkpoint_stamp "$artifact"
     if [[ $DRILL_NEWER == 0 && -n $REPLY && $REPLY != "$DRILL_STAMP" ]]; then
       DRILL_NEWER=1

@@ -83,11 +83,15 @@ git_look() { # returns: 0 looked, 1 git failed
         ;;
       *) GIT_DIRTY+=("$entry") ;;
     esac
-  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c status.renames=false status --porcelain=v1 -z \
+  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
     --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\0')
   # Files that a person told git not to look at are hidden edits waiting to happen.
   while IFS= read -r -d '' entry; do
-    [[ $entry != [a-z]\ * ]] || GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}")
+    case $entry in
+      [a-z]\ *) GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}") ;;
+      # A sparse checkout leaves such files out; one that is there is not compared.
+      S\ *) [[ ! -e $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
+    esac
   done < <(git_here ls-files -v -z 2>/dev/null)
   ((ended))
 }
@@ -123,7 +127,7 @@ git_stash() { # <protected folder...>
   local REPLY name entry
   for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"}; do
     case $entry in
-      hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged FILE, then commit it" ;;
+      hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged --no-skip-worktree FILE, then commit it" ;;
       UU* | AA* | DD* | AU* | UA* | DU* | UD*) git_refuse "git stash in $GIT_TOP" "a merge is unfinished: $entry" "finish or abort the merge" ;;
     esac
   done

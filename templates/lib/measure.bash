@@ -12,6 +12,11 @@ now_ms() {
   fi
 }
 
+in_time() { # <limit in those milliseconds>    returns: 1 where it is past
+  now_ms
+  ((REPLY < $1))
+}
+
 # How many lines the log had, and when: a line in the file times whenever it grew. The log is open as 3.
 note_lines() { # reads and sets: LINES_SEEN
   local line before=$LINES_SEEN REPLY
@@ -33,9 +38,11 @@ note_memory() { # reads and sets: PEAK
 
 # Beside an attempt, for so long: lines ten times a second, memory at first and then each second.
 watch_attempt() { # <seconds>
-  local until=$((SECONDS + $1)) n=0 LINES_SEEN=0 PEAK=0
+  local REPLY until n=0 LINES_SEEN=0 PEAK=0
+  now_ms
+  until=$((REPLY + $1 * 1000))
   exec 3<"$SMOKE_LOG"
-  while ((SECONDS < until)); do
+  while in_time "$until"; do
     note_lines
     ((n > 3 && n % 10 > 0)) || note_memory
     n=$((n + 1))

@@ -83,6 +83,7 @@ write_plan() { # reads what gates.bash has set, F_START    writes: D/plans/<star
   [[ -z $ONLY ]] || text+=", a part: the roster has $ROSTER_N"
   text+=$'\n'
   for name in ${GIT_SUBMODULES[@]+"${GIT_SUBMODULES[@]}"}; do text+="# submodule $name"$'\n'; done
+  text+="# smoke ${SMOKE_SAID//[[:cntrl:]]/ }"$'\n'
   for ((i = 0; i < ${#CELL_NAMES[@]}; i++)); do
     name=${CELL_NAMES[i]} state='to do'
     [[ ${CELL_STATES[i]} != 'done' ]] || state='done'
@@ -96,6 +97,7 @@ write_plan() { # reads what gates.bash has set, F_START    writes: D/plans/<star
   done <"$file"
   ((n == ${#CELL_NAMES[@]})) || refuse "$EX_COPY" "$file" "it holds $n cells, the queue ${#CELL_NAMES[@]}" "look at the data tier"
   hash_file "$file" || refuse "$EX_COPY" "$file" "it cannot be read back" "look at the data tier"
+  [[ $SMOKE_SAID != WAIVED* ]] || event waiver - - "smoke $SMOKE_SAID"
   event plan - - "$n cells, $CELLS_DONE done, $CELLS_LEFT to do, sha256 $REPLY"
   log "plan of $n cells: $file ($REPLY)"
 }

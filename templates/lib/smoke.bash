@@ -1,13 +1,15 @@
 # lib/smoke.bash: one short trial of the job's smoke command, on the box and on the laptop (bash 3.2, BSD userland too).
-# needs: exit log path file record hash git measure negative
+# needs: exit log path file record hash git proc measure negative
 # reads: SMOKE_WHERE (box or laptop) SMOKE_RECORD (its file) SMOKE_ROOT (where scratch folders go) SMOKE_BOX_DIGEST
 #        CODE_DIR PY SMOKE_COMMAND SMOKE_ARTIFACT SMOKE_TIMEOUT_S SAVE_S NEED_DISK_BYTES, and the function
 #        smoke_env: exports a cell's environment for CELL_DIR CELL_ATTEMPT CELL_RESUME
 
 # The commit that this trial speaks of: none where the tree holds anything else than a commit. Sets SMOKE_COMMIT.
 smoke_commit() { # <folders of our own output...>
-  SMOKE_COMMIT=none SMOKE_DIRT='there is no git work tree, or no git'
-  command -v git >/dev/null 2>&1 && git -C "$CODE_DIR" rev-parse --verify -q HEAD >/dev/null 2>&1 || return 0
+  local said
+  SMOKE_COMMIT=none SMOKE_DIRT='there is no git on PATH'
+  command -v git >/dev/null 2>&1 || return 0
+  said=$(git -C "$CODE_DIR" rev-parse --verify HEAD 2>&1) || { SMOKE_DIRT="git names no commit in $CODE_DIR: ${said%%$'\n'*}" && return 0; }
   git_open
   git_exempt "$@"
   git_look || { SMOKE_DIRT="git status failed" && return 0; }
@@ -17,6 +19,15 @@ smoke_commit() { # <folders of our own output...>
     return 0
   fi
   SMOKE_COMMIT=$GIT_HEAD SMOKE_DIRT=''
+}
+
+# Is the code still what the trial began with? Where it is not, the trial speaks of no commit.
+smoke_same_code() { # reads: SMOKE_OURS
+  local before=$SMOKE_COMMIT
+  [[ $before != none ]] || return 0
+  smoke_commit "${SMOKE_OURS[@]}"
+  [[ $SMOKE_COMMIT == "$before" ]] || SMOKE_DIRT="the code changed while the trial ran, or the trial left files in it: ${SMOKE_DIRT:-it went from $before to $SMOKE_COMMIT}"
+  [[ $SMOKE_COMMIT == "$before" ]] || SMOKE_COMMIT=none
 }
 
 # A scratch folder of our own: what a smoke makes never lies among results.
@@ -106,21 +117,38 @@ smoke_digest() { # <path>
   hash_text "$list" && SMOKE_SHA=$REPLY
 }
 
+# Is the artifact of this trial? Not a link out of CELL_DIR, and made between its start and its end; of a folder, that holds for
+# one file at least (what a trainer copies along may be older) and nothing is newer. Sets SMOKE_WHY.
+smoke_fresh() { # <artifact>
+  local dir=${1%/*} cell=$SMOKE_WORK/cell
+  SMOKE_WHY="it left no $SMOKE_ARTIFACT in CELL_DIR"
+  [[ ! -L $1 && -e $1 ]] || return 1
+  dir=$(cd -P -- "$dir" && pwd -P) && cell=$(cd -P -- "$cell" && pwd -P) || return 1
+  SMOKE_WHY="$SMOKE_ARTIFACT lies outside of CELL_DIR, in $dir"
+  [[ $dir/ == "$cell"/* ]] || return 1
+  SMOKE_WHY="$SMOKE_ARTIFACT was not written by this trial: its time lies outside of it (or the clock was set meanwhile)"
+  [[ ! $1 -ot $SMOKE_WORK/start && ! $1 -nt $SMOKE_WORK/end ]] || return 1
+  [[ -d $1 ]] || return 0
+  [[ -n $(find "$1" -type f ! -newer "$SMOKE_WORK/end" -newer "$SMOKE_WORK/start" | head -n 1) && -z $(find "$1" -type f -newer "$SMOKE_WORK/end" | head -n 1) ]]
+}
+
 # Was it a real trial? Exit 0 in time, no traceback, and a fresh artifact. Sets SMOKE_RESULT and SMOKE_WHY.
 smoke_judge() { # <log>
-  local artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
-  SMOKE_RESULT=failed SMOKE_SHA='' SMOKE_BYTES='' SMOKE_SECONDS=$((SECONDS - SMOKE_BEGIN))
+  local REPLY artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
+  SMOKE_RESULT=failed SMOKE_SHA='' SMOKE_BYTES=''
+  now_ms
+  SMOKE_SECONDS=$(((REPLY - SMOKE_BEGIN) / 1000))
+  smoke_same_code
   : >"$SMOKE_WORK/end"
   if ((SMOKE_LATE)); then
     SMOKE_WHY="it was not done in $SMOKE_TIMEOUT_S s"
   elif ((SMOKE_EXIT != 0)); then
     SMOKE_WHY="it ended with status $SMOKE_EXIT"
-  elif grep -q '^Traceback (most recent call last)' "$1"; then
+    case $SMOKE_EXIT in 126 | 127) SMOKE_WHY+=": a command of it cannot be run, or is not on PATH" ;; esac
+  elif grep -q 'Traceback (most recent call last)' "$1"; then
     SMOKE_WHY="it ended with 0, but its log holds a traceback"
-  elif [[ -L $artifact || ! -e $artifact ]]; then
-    SMOKE_WHY="it left no $SMOKE_ARTIFACT in CELL_DIR"
-  elif [[ $artifact -ot $SMOKE_WORK/start || $artifact -nt $SMOKE_WORK/end ]]; then
-    SMOKE_WHY="$SMOKE_ARTIFACT was not written by this trial: its time lies outside of it"
+  elif ! smoke_fresh "$artifact"; then
+    :
   elif ! smoke_digest "$artifact" || ((SMOKE_BYTES == 0)); then
     SMOKE_WHY="$SMOKE_ARTIFACT is empty or cannot be read"
     SMOKE_SHA='' SMOKE_BYTES=''
@@ -152,6 +180,11 @@ smoke_write() { # <result> <exit> <seconds> <artifact digest> <save_s> <bytes> <
   record_text result "$1"
   record_text commit "$SMOKE_COMMIT"
   record_text box_digest "$SMOKE_BOX_DIGEST"
+  this_host
+  record_text host "$REPLY"
+  record_text code_dir "$CODE_DIR"
+  record_text py "${SMOKE_PY-}"
+  record_text env_spec "${SMOKE_ENV-}"
   record_int exit "$2" || return
   record_int seconds_s "$3" || return
   record_text artifact_sha256 "$4"
@@ -166,6 +199,9 @@ smoke_write() { # <result> <exit> <seconds> <artifact digest> <save_s> <bytes> <
   record_text why "$8"
   utc_now
   record_text ended "$REPLY"
+  # Over all lines above: a record that was edited by hand is found out.
+  hash_text "$RECORD" || return
+  record_text self_sha256 "$REPLY"
   record_close
   replace_file "$SMOKE_RECORD" "$RECORD"
 }
@@ -180,7 +216,9 @@ smoke_waive() { # <WHO=WHY>
 
 # From here on counts what the trial takes, and what it writes is fresh.
 smoke_begin() {
-  SMOKE_BEGIN=$SECONDS SMOKE_SAVE_S=''
+  local REPLY
+  now_ms
+  SMOKE_BEGIN=$REPLY SMOKE_SAVE_S=''
   : >"$SMOKE_WORK/start"
 }
 
@@ -251,6 +289,7 @@ smoke_flags() { # <arguments...>
 
 # Everything behind the places: waiver, trial or resume drill.
 smoke_go() { # <folders of our own output...>
+  SMOKE_OURS=("$@")
   smoke_commit "$@"
   if [[ -n $SMOKE_WAIVER ]]; then
     smoke_waive "$SMOKE_WAIVER"
@@ -259,5 +298,8 @@ smoke_go() { # <folders of our own output...>
   [[ $SMOKE_COMMAND == *[![:space:]]* ]] || refuse "$EX_CONFIG" "smoke" "the job's smoke command is empty" "write one in the job and compile again"
   negative_known
   smoke_scratch
+  # Until this one has ended, no earlier record opens a gate.
+  smoke_write failed '' '' '' '' '' '' 'it was started and has not ended' ||
+    refuse "$EX_COPY" "$SMOKE_RECORD" "it cannot be written" "look at its disk: room, rights"
   if ((SMOKE_RESUME)); then smoke_drill; else smoke_trial; fi
 }

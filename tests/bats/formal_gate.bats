@@ -56,7 +56,7 @@ shim() { # <tool> <script>
   grep -q "commit $commit" "$D/formal.log"
   grep -q "running.*commit $commit" "$D/events.tsv"
   [[ $(head -n 1 "$D/plans/$id.tsv") == "# run $(member "$D/run.json" run_id) start $id commit $commit cells 2 done 0 to do 2" ]]
-  [[ $(sed 1d "$D/plans/$id.tsv") == "s2	to do	$B/final_ckpts/s2	best.bin"$'\n'"s3	to do	$B/final_ckpts/s3	best.bin" ]]
+  [[ $(sed -n 2p "$D/plans/$id.tsv") == '# smoke passed at '* && $(sed 1,2d "$D/plans/$id.tsv") == "s2	to do	$B/final_ckpts/s2	best.bin"$'\n'"s3	to do	$B/final_ckpts/s3	best.bin" ]]
   grep -q "plan.*2 cells, 0 done, 2 to do, sha256 $(sha256sum <"$D/plans/$id.tsv" | cut -c 1-64)" "$D/events.tsv"
   [[ $output == *'2 cells planned: 2 to run'* ]] # the dry run's own count
   # A cell of the plan that the roster has lost: no proof.

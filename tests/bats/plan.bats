@@ -8,6 +8,7 @@ teardown() { formal_teardown; }
 
 figure() { # <member> <number> : as if the smoke had measured that
   sed -i 's/^  "'"$1"'": [0-9a-z]*,$/  "'"$1"'": '"$2"',/' "$D/smoke.json"
+  resign "$D/smoke.json"
 }
 said() { # <words> : in the plan, which was printed
   [[ $status -eq 0 && $output == *"$1"* ]] || fail_with "the plan lacks: $1"
