@@ -1,9 +1,12 @@
 # lib/verify_report.py: the table, the receipt, RUN_FACTS.md.
 KNOWN = re.compile(r"(PULL_MANIFEST\.json|PULL_VERIFIED\.json|RUN_FACTS\.md|SHA256SUMS|FORMAL_SUCCESS(\..*)?|FORMAL_FAILURE\.json|run\.json|box\.json"
-                   r"|known_hosts(\..*)?|smoke\.json|formal\.(json|log)|formal\.failed\.tar\.gz|patrol\.json|session\.log|teardown\.jsonl|queue\.tsv|events\.tsv"
+                   r"|known_hosts(\..*)?|smoke\.json|formal\.(json|log)|formal\.failed\.tar\.gz|patrol\.json|environment\.txt|\.environment\.key|session\.log|teardown\.jsonl|queue\.tsv|events\.tsv"
                    r"|NEGATIVE_RESULTS(\.laptop)?\.tsv)$")
 LEFT_OVER = re.compile(r"(\..+\.tmp|\..+\.[A-Za-z0-9]{6}|.+\.(tmp|part|partial)|.+~)$")
 SYSTEM = re.compile(r"(\.DS_Store|\._.*|Thumbs\.db|desktop\.ini|\.directory|\.Spotlight-V100|\.fseventsd|\.Trashes)$", re.I)
+
+# Folders of a run's own on the box; where a whole run folder came home (from a notebook) they came along.
+ON_BOX, ON_BOX_FOLDERS = "of the run's folder on the box", ("box", "cells", "claims", "code", "data", "logs", "plans", "quarantine", "state")
 
 
 def find_strays(folder, listed):
@@ -20,7 +23,8 @@ def find_strays(folder, listed):
         for name in sorted(files) + links:
             path = name if below == "." else below + "/" + name
             if path not in listed:
-                kind = "by the system" if SYSTEM.match(name) else "left by an interrupted copy" if LEFT_OVER.match(name) else "not in the manifest"
+                own = below.partition("/")[0] in ON_BOX_FOLDERS
+                kind = ON_BOX if own else "by the system" if SYSTEM.match(name) else "left by an interrupted copy" if LEFT_OVER.match(name) else "not in the manifest"
                 found.append((path, kind))
         if len(found) > 100000:
             break
@@ -28,8 +32,7 @@ def find_strays(folder, listed):
 
 
 def stray_lines(strays):
-    """One line for each stray, or for a folder with its count where more than two of a kind lie there: a whole run folder that came
-    home (from a notebook) has its claims, logs and code in it."""
+    """One line for each stray, or for a folder with its count where more than two of a kind lie there."""
     groups = collections.OrderedDict()
     for path, kind in strays:
         parts = path.split("/")
@@ -37,8 +40,8 @@ def stray_lines(strays):
         groups.setdefault((above, kind), []).append(path)
     lines = []
     for (above, kind), paths in groups.items():
-        if len(paths) > 2 and above:
-            lines.append("%s/: %d files, %s" % (show(above), len(paths), kind))
+        if above and (len(paths) > 2 or kind == ON_BOX):
+            lines.append("%s/: %d file%s, %s" % (show(above), len(paths), "s" * (len(paths) != 1), kind))
         else:
             lines += ["%s: %s" % (show(path), kind) for path in paths]
     return lines

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from generator import notebook, render
 from generator.diagnostics import Report
 from generator.inputs import inputs
@@ -271,7 +272,7 @@ def test_the_same_bytes_whatever_compresses_here(monkeypatch):  # S10: no zlib, 
     assert notebook.install_cell(b, rendered()) == first
     # The order in which files were rendered does not matter.
     assert notebook.install_cell(b, dict(reversed(list(rendered().items())))) == first
-    assert len(first) < 700_000, "Kaggle takes a source of a megabyte"
+    assert len(first) < 700_000, "one cell is to stay well below a megabyte"
 
 
 def test_packing_is_the_whole_truth():  # any script comes out as it went in, or is refused
@@ -286,6 +287,16 @@ def test_packing_is_the_whole_truth():  # any script comes out as it went in, or
     for bad in (b"a", b"a\n\n"):
         with pytest.raises(render.TemplateBug):
             notebook.pack({"a.sh": render.Output(bad), "b.sh": render.Output(b"c\n")})
+
+
+def test_the_linter_reads_the_cells(tmp_path, monkeypatch):  # a cell that Python cannot read is a finding
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import lint_scripts
+
+    whole, cut = tmp_path / "whole.py", tmp_path / "cut.py"
+    whole.write_text(cell(), encoding="utf-8")
+    cut.write_text(cell()[:-30], encoding="utf-8")
+    assert lint_scripts.python_faults([whole]) == "" and str(cut) in lint_scripts.python_faults([whole, cut])
 
 
 def test_only_a_notebook_gets_it():

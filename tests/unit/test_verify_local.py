@@ -136,16 +136,18 @@ def test_strays_are_tolerated_and_named(script, tmp_path):  # T26, cases 101 and
 def test_strays_of_one_folder_are_one_line_with_their_count(script, tmp_path):  # T26: a notebook's whole run folder came home
     folder = bundle(tmp_path / "L", {"c1": {"best.pth": GOOD}})
     names = [f"logs/c1/attempt-{n}.log" for n in range(30)] + [f"code/{a}/{b}" for a in "xyz" for b in "pq"] + ["claims/c1/1", "final_ckpts/c1/.a.tmp"]
+    names += ["mine/a", "mine/b/c", "mine/b/d", "other/x", "environment.txt"]
     for name in [*names, *(f"final_ckpts/c1/old{n}.pth" for n in range(3)), *(f"final_ckpts/c2/old{n}.pth" for n in range(3))]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
     done = run(script, folder)
     strays = [line[9:] for line in done.stdout.splitlines() if line.startswith("  stray: ")]
     assert done.returncode == 0 and sorted(strays) == [
-        "claims/c1/1: not in the manifest; left alone", "code/: 6 files, not in the manifest; left alone",
+        "claims/: 1 file, of the run's folder on the box; left alone", "code/: 6 files, of the run's folder on the box; left alone",
         "final_ckpts/c1/.a.tmp: left by an interrupted copy; left alone", "final_ckpts/c1/: 3 files, not in the manifest; left alone",
-        "final_ckpts/c2/: 3 files, not in the manifest; left alone", "logs/: 30 files, not in the manifest; left alone"]
-    assert len(json.loads(run(script, folder, "--json").stdout)["runs"][0]["strays"]) == 44  # each of them by name
+        "final_ckpts/c2/: 3 files, not in the manifest; left alone", "logs/: 30 files, of the run's folder on the box; left alone",
+        "mine/: 3 files, not in the manifest; left alone", "other/x: not in the manifest; left alone"]
+    assert len(json.loads(run(script, folder, "--json").stdout)["runs"][0]["strays"]) == 48  # each of them by name
 
 
 def test_json_is_json_also_for_metrics_that_are_not_finite(script, tmp_path):
