@@ -60,7 +60,7 @@ check_gpus() {
   probe_gpus
   for line in ${GPU_LINES[@]+"${GPU_LINES[@]}"}; do
     IFS=, read -r index name driver total used <<<"$line"
-    if [[ ${used# } =~ ^[0-9]+$ ]] && ((${used# } <= 1024)); then
+    if [[ ${used# } =~ ^[0-9]+$ ]] && ((${used# } <= GPU_FREE_MIB)); then
       row ok "gpu $index" "${name# }, driver${driver}, $total MiB, in use$used MiB"
     elif [[ ${used# } =~ ^[0-9]+$ ]]; then
       row warn "gpu $index" "${name# }, driver${driver}, $total MiB, in use$used MiB: somebody is on it"

@@ -94,4 +94,15 @@ gate_gpus() { # reads: NEED_GPUS
   if [[ ${visible[0]-} =~ ^[0-9]+$ && -n ${GPU_LINES[${visible[0]}]-} ]]; then line=${GPU_LINES[${visible[0]}]}; fi
   IFS=, read -ra fields <<<"$line"
   GPU_SAID="${fields[1]# },${fields[2]}"
+  note_busy_gpus ${visible[@]+"${visible[@]}"}
+}
+
+# A GPU that is not free has another cell on it, or somebody else. It is said, not refused: two cells may share one.
+note_busy_gpus() { # <numbers or UUIDs of the cell's GPUs; none: all are its own>
+  local line fields
+  for line in "${GPU_LINES[@]}"; do
+    IFS=, read -ra fields <<<"${line// /}"
+    (($# == 0)) || [[ " $* " == *" ${fields[0]} "* ]] || continue
+    [[ ! ${fields[4]-} =~ ^[0-9]+$ || ${fields[4]} -le $GPU_FREE_MIB ]] || log "GPU ${fields[0]} is not free: ${fields[4]} MiB are in use before cell $CELL begins"
+  done
 }

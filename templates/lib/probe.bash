@@ -123,6 +123,10 @@ probe_ram() {
   fi
 }
 
+# Up to so many MiB in use a GPU counts as free: driver and display take some (X8).
+# shellcheck disable=SC2034 # a script reads what it needs
+readonly GPU_FREE_MIB=500
+
 # The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
 # shellcheck disable=SC2034 # a script reads what it needs
 probe_gpus() {

@@ -128,7 +128,7 @@ teardown() { cells_teardown; }
   [[ $status -eq 0 && $output == *'exit codes'* ]]
 }
 
-@test "the GPU's name and driver stand in the record, by the pinned number (case 33)" {
+@test "the GPU's name and driver stand in the record, by the pinned number; a GPU that is not free is said (case 33, X8)" {
   mkdir -p "$HOME/bin"
   printf '#!/bin/sh\necho "0, NVIDIA T4, 535.1, 15360, 3"\necho "1, NVIDIA L4, 550.54.15, 23034, 3"\n' >"$HOME/bin/nvidia-smi"
   chmod +x "$HOME/bin/nvidia-smi"
@@ -136,6 +136,12 @@ teardown() { cells_teardown; }
   cell a ok
   PATH=$HOME/bin:$PATH CUDA_VISIBLE_DEVICES=1 run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a
   [[ $status -eq 0 && $(member "$B/records/a.json" gpu) == 'NVIDIA L4, 550.54.15' ]]
+  [[ $stderr != *'not free'* ]]
+  # 500 MiB are free; more is said, of the cell's own GPUs only (X8).
+  printf '#!/bin/sh\necho "0, NVIDIA T4, 535.1, 15360, 900"\necho "1, NVIDIA L4, 550.54.15, 23034, 500"\necho "2, NVIDIA L4, 550.54.15, 23034, 501"\n' >"$HOME/bin/nvidia-smi"
+  cell c ok
+  PATH=$HOME/bin:$PATH CUDA_VISIBLE_DEVICES=1,2 run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" c
+  [[ $status -eq 0 && $stderr == *'GPU 2 is not free: 501 MiB'* && $stderr != *'GPU 1 is'* && $stderr != *'GPU 0 is'* ]]
   printf '#!/bin/sh\necho "No devices were found"\n' >"$HOME/bin/nvidia-smi"
   cell b ok
   PATH=$HOME/bin:$PATH run --separate-stderr bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" b
