@@ -40,8 +40,14 @@ def helpers(b: Bindings) -> dict:
         "job_minutes": int(b.budget["minutes"] * 6 / 5) + 15, "each_minutes": quote.Safe(f"{b.job['needs']['minutes']:g}"), "stop_days": next((one["retention_days"] for one in b.actions if one["like"] == "stop"), None),
         "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
         "long_job": b.budget["minutes"] > 60, "action_of": lambda action: how(b, action), "spaced": lambda items: ", ".join(items) or "nothing",
-        "spaced_or_dash": lambda items: ", ".join(items) or "–",
+        "asked": asked(b), "spaced_or_dash": lambda items: ", ".join(items) or "–",
     }
+
+
+def asked(b: Bindings) -> list[str]:
+    """Names in the folders' and the tiers' paths that no login sets: what a storage is called, only the person knows."""
+    paths = [b[name].value for name in ("DATA_DIR", "DURABLE_DIR", "SCRATCH", "HF_HOME", "CRED_FILE")] + [tier["path"] for tier in b.tiers]
+    return list(dict.fromkeys(name for path in paths for name in re.findall(r"(?:^|/)\$([A-Za-z_]\w*)", path) if name not in ("HOME", "USER")))
 
 
 def path_text(path: str) -> str:

@@ -56,6 +56,17 @@ host_key() {
   REPLY=${REPLY%% *}
 }
 
+# A path may hold the name of a storage that only the person knows, as in /nfs/$NAME: what is set here goes along, for the box's
+# login does not know it. HOME and USER are the box's own.
+send_names() { # <value>
+  local rest=$1 name
+  while [[ $rest =~ (^|/)\$([A-Za-z_][A-Za-z0-9_]*)(.*)$ ]]; do
+    name=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    case $name in HOME | USER | LOGNAME | PATH) continue ;; esac
+    [[ -z ${!name-} ]] || PROGRAM+="export $name=$(printf '%q' "${!name}")"$'\n'
+  done
+}
+
 # Our values and functions as bash text, into PROGRAM. The last line is read only when all before it was.
 build_program() { # <entry function> <nonce> -- <variable names...> -- <function names...>
   local entry=$1 nonce=$2 name
@@ -64,6 +75,7 @@ build_program() { # <entry function> <nonce> -- <variable names...> -- <function
   while [[ $1 != -- ]]; do
     name=$1
     PROGRAM+="$name=$(printf '%q' "${!name}")"$'\n'
+    send_names "${!name}"
     shift
   done
   shift

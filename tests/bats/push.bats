@@ -158,7 +158,7 @@ make_data() {
   wait "$watcher"
   [[ $status -eq 0 && $(stat -c %a "$CRED_FILE") == 600 ]]
   [[ $(<"$CRED_FILE") == "DEMO_TOKEN=$canary=x y"$'\n'"KEEP=1" ]]
-  ! grep -q "$canary" "$BATS_TEST_TMPDIR/cmdlines"
+  not grep -q "$canary" "$BATS_TEST_TMPDIR/cmdlines"
   [[ $output$stderr != *$canary* ]]
   [[ $(grep -rl "$canary" "$BATS_TEST_TMPDIR" --exclude-dir=bin) == "$CRED_FILE" ]]
 }
@@ -228,4 +228,22 @@ make_data() {
   cd "$code"
   run --separate-stderr "$OUT/local/push.sh" demo-pod --print
   [[ $status -eq 0 && $output == *"$(pwd -P), branch main"* ]]
+}
+
+# A path with the name of a storage in it (/nfs/$FS_NAME): only the person knows it, no login of the box does (S23).
+@test "push, pull: the name of a storage that is part of a path goes along to the box, and is asked for by name" {
+  mkdir -p "$BATS_TEST_TMPDIR/profiles" "$BOX/nfs/my fs"
+  sed "s#/lambda/nfs/#$BOX/nfs/#; s#proof: mount#proof: marker#" "$ROOT/profiles/lambda.yaml" >"$BATS_TEST_TMPDIR/profiles/lambda.yaml"
+  compile_job "$BATS_TEST_TMPDIR/profiles/lambda.yaml" "$BATS_TEST_TMPDIR/full.yaml"
+  sshd_start
+  run --separate-stderr "$OUT/local/push.sh" demo-pod
+  refused 78 demo-pod
+  [[ $stderr == *"\$FS_NAME is not set or empty here"* ]]
+  FS_NAME='my fs' run --separate-stderr "$OUT/local/push.sh" demo-pod
+  [[ $status -eq 74 && $stderr == *"nfs/my fs/.gpu-runbook-tier is missing"* ]] || fail_with tier
+  echo kept >"$BOX/nfs/my fs/.gpu-runbook-tier"
+  FS_NAME='my fs' run --separate-stderr "$OUT/local/push.sh" demo-pod
+  [[ $status -eq 0 && -x "$BOX/nfs/my fs/r1/box/current/run_one.sh" ]] || fail_with push
+  FS_NAME='my fs' run --separate-stderr "$OUT/local/pull.sh" demo-pod
+  [[ $stderr == *"nfs/my fs/r1"* && $stderr != *'is not set'* ]] || fail_with pull
 }

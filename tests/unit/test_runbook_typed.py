@@ -195,3 +195,13 @@ def test_power_off_and_the_iron_law():
 def test_the_parts_are_short():
     for path in (ROOT / "templates/runbook").glob("*.j2"):
         assert len(path.read_text(encoding="utf-8").splitlines()) < 400
+
+
+@every
+def test_names_in_paths_are_asked_for_and_go_to_the_box(profile):  # S8 S23: /nfs/$NAME is known to the person alone
+    page = section(text(profile), "Your values")
+    names = {name for tier in bound(profile).tiers for name in re.findall(r"\$(\w+)", tier["path"])} - {"HOME", "USER"}
+    assert set(re.findall(r"^export (\w+_NAME)=", page, re.M)) == names
+    for name in names:
+        assert f"`{name}`" in page and f'BOX_ENV="{name}=\\"${{{name}:?}}\\" ' in page
+    assert names or profile != "lambda"
