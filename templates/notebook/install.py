@@ -11,11 +11,13 @@ import shutil
 import sys
 import time
 
-USAGE = """usage: paste all of install_cell.py into one empty cell and run it, or: python3 install_cell.py [--print]
+USAGE = """usage: install_cell.py [--print]    or pasted, all of it, into one empty cell of a notebook
 
 Puts the scripts that it carries into DATA_DIR/<run>/box/<digest> and lets box/current lead there. Each file is read
 back and compared with its digest; a folder appears under its name when all of it is right. What is there already is
-only looked at. --print says what would be installed, and writes nothing. DATA_DIR and RUN from the environment (in a notebook: %env RUN=name, before this cell).
+only looked at. DATA_DIR and RUN come from the environment (in a notebook: %env RUN=name, before this cell).
+
+--print  say what would be installed, and write nothing
 
 exit codes: 0 in place, 64 usage, 65 something is not what was compiled, 73 no room, 74 not written, 75 busy,
 78 configuration"""

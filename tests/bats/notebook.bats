@@ -44,7 +44,7 @@ fresh() {
   [[ $status -eq 0 && $output == *'installed 8 scripts and the queue, digest '* ]]
   # The compiled queue: ok, one that fails, one without its artifact.
   run --separate-stderr "$PYTHON" "$OUT/notebook/run_cell.py" --help
-  [[ $status -eq 0 && $output == 'usage: paste all of run_cell.py'* && ! -e $D/session.log ]]
+  [[ $status -eq 0 && $output == 'usage: run_cell.py '* && ! -e $D/session.log ]]
   run --separate-stderr "$PYTHON" "$OUT/notebook/run_cell.py" --seconds 0
   [[ $status -eq 1 && $output == *'it begins anew'* && $output == *'run_cell.py: session.sh ended with 1'* ]] || fail_with 'ended otherwise'
   [[ $output == *"session of run r: the queue ended with 1, aggregate with 1; the run is at $D and, for the next session, at $SAVED"* ]] || fail_with 'no verdict'

@@ -253,7 +253,7 @@ def test_two_at_a_time(tmp_path):  # both say that it is there, and it is there 
 def test_help_and_bad_usage_as_a_file(tmp_path):  # S9
     place = tmp_path / "install_cell.py"
     place.write_text(cell(), encoding="utf-8")
-    usage, digest = "usage: paste all of install_cell.py", notebook.box_digest({path[4:]: one for path, one in rendered().items() if path.startswith("box/")})
+    usage, digest = "usage: install_cell.py [--print]", notebook.box_digest({path[4:]: one for path, one in rendered().items() if path.startswith("box/")})
     for words, code, said in ((["--help"], 0, usage), (["--what"], 64, usage), (["--print"], 0, f"whole; would install 8 scripts and the queue, digest {digest[:12]}, in ")):
         done = subprocess.run([sys.executable, place, *words], capture_output=True, text=True, env={"PATH": os.environ["PATH"], "DATA_DIR": str(tmp_path / "data")})
         assert done.returncode == code and said in done.stdout + done.stderr
