@@ -1,6 +1,6 @@
 # lib/gone.bash: a teardown's command is run without any shell of ours reading it, and a look says whether it took effect.
 # needs: exit log file ssh
-# reads: KIND INSTANCE L VERB DIGEST ACCEPTED, ACTION_* of load_action; ask_box of the script
+# reads: KIND INSTANCE L VERB ACT DIGEST ACCEPTED LOOKED_AGAIN, ACTION_* of load_action; ask_box and say_list of the script
 
 put_instance() { # <words...>    sets WORDS, {instance} replaced
   local word
@@ -116,9 +116,28 @@ known_gone() {
       rc=1
     elif ((${#ACTION_GONE_COMMAND[@]} > 0)) && [[ $ACTION_WHERE != box ]]; then
       look_gone || rc=1
+    else
+      look_again "$one" || rc=1
     fi
     load_action "$verb"
     ((rc != 0)) || { log "the box does not answer; $L/teardown.jsonl has '$one' of it with this very bundle, confirmed" && return 0; }
   done
   return 1
+}
+
+# A stop that no program can look at is known by a person's word alone, and a box may have been started since: the word is
+# asked for again, once, before anything is done.
+look_again() { # <verb of the past>    returns: 0 the person sees it now; without --run: it is only announced
+  local step said=''
+  [[ $LOOKED_AGAIN == false ]] || return 0
+  if [[ $ACT != true ]]; then
+    log "no program can see that '$1' still holds: with --run you are asked to look again"
+    return 0
+  fi
+  [[ -t 0 ]] || { log "no program can see that '$1' still holds, and nobody is here to look again" && return 1; }
+  for step in ${ACTION_GONE_STEPS[@]+"${ACTION_GONE_STEPS[@]}"}; do say_list "look again" "$step"; done
+  printf "Type 'gone' if you see now that it was not started since '%s':\n> " "$1"
+  IFS= read -r said || said=''
+  [[ $said == gone ]] || return 1
+  LOOKED_AGAIN=true
 }

@@ -62,3 +62,20 @@ judge_others() { # <WHERE KB RUN ID...>
   done
   DIGEST=$keep_digest BUNDLE_RUN=$keep_run
 }
+
+# Nobody can look there: what this laptop knows to be on the same box has to be home as well.
+judge_known_others() {
+  local file dir keep_digest=$DIGEST keep_run=$BUNDLE_RUN
+  tier_lost data || tier_lost durable || return 0
+  for file in "$LOCAL_DIR/$PROFILE".*/box.json; do
+    dir=${file%/box.json}
+    [[ -e $file && $dir != "$L" ]] || continue
+    read_record "$file" box/1 || refuse "$EX_GATE" "$VERB $INSTANCE" "the box does not answer, and $file, of another run, cannot be read" "look at it; move it aside if that run was never there"
+    [[ ${R_instance-} == "$INSTANCE" ]] || continue
+    [[ -n ${R_run_id-} && -e $dir/PULL_MANIFEST.json ]] ||
+      refuse "$EX_GATE" "$VERB $INSTANCE" "the box does not answer; run ${dir##*/"$PROFILE".} was begun on it too, and nothing of it is home" "start or reach the box and pull that run; move $dir aside if it never began"
+    log "run ${dir##*/"$PROFILE".} was there too: verifying it as well"
+    check_bundle "$dir" "$R_run_id"
+  done
+  DIGEST=$keep_digest BUNDLE_RUN=$keep_run
+}

@@ -1,21 +1,26 @@
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
 # needs: exit log path proc ssh
 
-# Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, logs COUNT KB PATH, other WHERE KB RUN ID, busy TEXT, unknown TEXT.
-look_at_box() { # reads: DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT
-  : "${DATA_DIR:?}" "${DURABLE_DIR?}" "${RUN:?}" "${SHARED_MACHINE:?}" "${DATA_MOUNT?}" "${DURABLE_MOUNT?}"
+# Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, left WHERE COUNT KB PATH, other WHERE KB RUN ID, stray WHERE PATH,
+# busy TEXT, newer TEXT, unknown TEXT.
+look_at_box() { # reads: DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT DATA_ROOT DURABLE_ROOT
+  : "${DATA_DIR:?}" "${DURABLE_DIR?}" "${RUN:?}" "${SHARED_MACHINE:?}" "${DATA_MOUNT?}" "${DURABLE_MOUNT?}" "${DATA_ROOT?}" "${DURABLE_ROOT?}"
   expand_path DATA_DIR
   expand_path DURABLE_DIR
   D=$DATA_DIR/$RUN B=${DURABLE_DIR:-$DATA_DIR}/$RUN
   look_tier "$DATA_DIR" "$DATA_MOUNT"
   [[ -z $DURABLE_DIR ]] || look_tier "$DURABLE_DIR" "$DURABLE_MOUNT"
   look_run
+  look_newer
+  look_left data "$D"
+  [[ $B == "$D" ]] || look_left durable "$B"
   look_claims
   look_sessions
   look_processes
   look_gpus
   look_others data "$DATA_DIR"
   [[ -z $DURABLE_DIR || $DURABLE_DIR == "$DATA_DIR" ]] || look_others durable "$DURABLE_DIR"
+  [[ $SHARED_MACHINE == true ]] || look_strays
 }
 
 look_bounded() { # <words...>    no dead mount and no dead driver makes us wait for ever
@@ -73,8 +78,61 @@ look_run() {
   printf 'manifest %s\n' "${digest%% *}"
   [[ ! -d $D ]] || printf 'size data %s %s\n' "$(look_size "$D")" "$D"
   [[ ! -d $B || $B == "$D" ]] || printf 'size durable %s %s\n' "$(look_size "$B")" "$B"
-  # What no bundle holds.
-  [[ ! -d $D/logs ]] || printf 'logs %s %s %s\n' "$(look_count "$D/logs")" "$(look_size "$D/logs")" "$D/logs"
+  [[ $id == none ]] || return 0
+  for file in "$D/cells" "$D/state" "$D/claims" "$B/records" "$B/final_ckpts"; do
+    [[ ! -e $file ]] || printf 'unknown %s is there, of a run without a record\n' "$file"
+  done
+}
+
+# A cell that ran, or came into the queue, after the manifest was made is in no bundle, though the manifest is home and whole.
+look_newer() {
+  local file first there=()
+  [[ -s $B/PULL_MANIFEST.json ]] || return 0
+  for file in "$D/state" "$B/records" "$B/final_ckpts"; do
+    [[ ! -d $file ]] || there+=("$file")
+  done
+  ((${#there[@]} == 0)) || {
+    first=$(look_bounded find "${there[@]}" -type f ! -name '.*' -newer "$B/PULL_MANIFEST.json" 2>&1 | head -n 1) || first=${first:-"what is newer cannot be told"}
+    [[ -z $first ]] || printf 'newer %s was written after the manifest\n' "$first"
+  }
+  [[ -e $D/queue.tsv ]] || return 0
+  first=$(awk 'FNR == NR { split($0, w, "\""); if (w[2] == "cell") known[w[4]] = 1; next }
+    { split($0, w, "\t"); if (w[1] != "" && !(w[1] in known)) { print w[1]; exit } }' "$B/PULL_MANIFEST.json" "$D/queue.tsv" 2>&1) || first=${first:-the queue cannot be read}
+  [[ -z $first ]] || printf 'newer cell %s is in the queue and not in the manifest\n' "$first"
+}
+
+# What no bundle holds: all in the run's folder but the bundle itself, the code and the scripts that came from home, and our bookkeeping.
+look_left() { # <data or durable> <folder>
+  local one count
+  for one in "$2"/*; do
+    [[ -e $one ]] || continue
+    case ${one##*/} in
+      final_ckpts | records | PULL_MANIFEST.json | SHA256SUMS | FORMAL_SUCCESS | run.json | queue.tsv | box | code | code.git | state | claims | data) continue ;;
+      smoke.json | drill.json | formal.json | READY_TO_STOP | plans | events.tsv | NEGATIVE_RESULTS.tsv) continue ;;
+    esac
+    count=$(look_count "$one")
+    [[ $count == 0 ]] || printf 'left %s %s %s %s\n' "$1" "$count" "$(look_size "$one")" "$one"
+  done
+}
+
+# A run that was started in another folder than the one that we look into: its record, where somebody would have put it.
+look_strays() {
+  local where root file
+  for where in data durable home; do
+    case $where in
+      data) root=$DATA_ROOT ;;
+      durable) root=$DURABLE_ROOT ;;
+      *) root=${HOME-} ;;
+    esac
+    [[ -n $root ]] || continue
+    expand_path root
+    [[ $root != / && -d $root ]] || continue
+    while IFS= read -r file; do
+      # Those beside this run are looked at as other runs.
+      [[ ${file%/*/run.json} != "${DATA_DIR%/}" && ${file%/*/run.json} != "${DURABLE_DIR%/}" ]] || continue
+      ! look_whole "$file" run/1 || printf 'stray %s %s\n' "$where" "${file%/run.json}"
+    done < <(look_bounded find "$root/" -maxdepth 5 -name run.json -type f 2>/dev/null)
+  done
 }
 
 # Is HOST's work on the run in FOLDER possibly going on, and not here? Only the run record's own host may have any.
@@ -140,7 +198,7 @@ look_sessions() { # formal runs that are not over, of every run on the data tier
 
 # Our scripts and transfers. On a machine that is shared, only those that name this run's folders.
 look_processes() {
-  local dir pid word name words ours
+  local dir pid word name words ours place
   for dir in /proc/[0-9]*; do
     pid=${dir#/proc/} words=() ours=false
     [[ $pid != "$$" && $pid != "${BASHPID-}" ]] || continue
@@ -152,7 +210,8 @@ look_processes() {
       name=${word##*/}
       case $name in
         rsync | scp | sftp-server | rclone | tar | aggregate_to_fs.sh | run_queue.sh | run_one.sh | formal_run.sh)
-          [[ $SHARED_MACHINE == true && $ours == false ]] || printf 'busy %s is running: pid %s\n' "$name" "$pid"
+          place=$(readlink "$dir/cwd" 2>/dev/null) || place='a folder that it does not tell'
+          [[ $SHARED_MACHINE == true && $ours == false ]] || printf 'busy %s is running: pid %s, in %s\n' "$name" "$pid" "$place"
           break
           ;;
       esac
@@ -190,4 +249,4 @@ look_others() { # <data or durable> <folder>
 
 # shellcheck disable=SC2034 # teardown sends these along
 readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process look_bounded look_tier look_size look_count
-  look_whole look_run look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)
+  look_whole look_run look_newer look_left look_strays look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)

@@ -21,12 +21,6 @@ load teardown_state
   [[ ! -e $CLOUD/calls && ! -e $L/teardown.jsonl ]]
 }
 
-@test "teardown: logs are in no bundle: those that the verb loses are named with count, size and place (F63 case 125)" {
-  mkdir -p "$D/logs" && echo one >"$D/logs/a.log" && echo two >"$D/logs/b.log"
-  run --separate-stderr "$TD" terminate
-  [[ $status -eq 0 && $output =~ 'NOT at home:'\ +'2 files of logs, '[0-9]+' kB, '"$D/logs (LOST by terminate)" ]] || fail_with 'not named'
-}
-
 @test "teardown: a verb that does not stop the meter says that it goes on (S101 case 124), and a retention clock is recorded" {
   OK="stop ${OK#terminate }"
   PRICE_PER_HOUR=0.79 run --separate-stderr "$TD" stop --run --approve "$OK"
