@@ -70,3 +70,74 @@ comma_locale() {
   { export LOCPATH=$HOME/locales LC_ALL=de_DE.UTF-8 LANG=de_DE.UTF-8; } 2>/dev/null
   [[ $(bash -c "printf '%.1f' 1,5" 2>/dev/null) == 1,5 ]]
 }
+
+# Points between 1 and ALL: all of them, or a stride with an offset that moves with the day.
+points() { # <all> <how many>
+  local all=$1 n=${SWEEP_POINTS:-$2} step
+  [[ ${SWEEP-} == all ]] && seq 1 "$all" && return
+  step=$((all / n > 0 ? all / n : 1))
+  seq $((10#$(date +%j) * 7 % step + 1)) "$step" "$all"
+}
+
+# --- each external command made to fail, at each call ---
+
+readonly TOOLS='bash git mkdir sync ln mv cp rm openssl sha256sum shasum stat find grep df nproc sort env setsid timeout tail tr head sed date awk
+  sleep cat readlink touch dd wc du comm cut basename dirname mktemp uniq od rmdir chmod'
+
+# The calls of these tools in one untroubled life, "tool n" a line. They differ a little from time to time.
+list_calls() { # <function>
+  local tool n
+  export RUN=count SHIMS=$BATS_TEST_TMPDIR/shims.count
+  for tool in $TOOLS; do
+    ! PATH=$REAL_PATH type -P "$tool" >/dev/null || fail_nth "$tool" 999999 1 never
+  done
+  "$1" >/dev/null 2>&1
+  PATH=$REAL_PATH
+  for tool in $TOOLS; do
+    [[ -e $SHIMS/$tool.calls ]] || continue
+    n=$(wc -l <"$SHIMS/$tool.calls")
+    seq -f "$tool %g" 1 "$n"
+  done
+  rm -rf "$SHIMS"
+}
+
+# One life with this call failing, then another that mends it. A life that ends 0 or says success is held to PROVEN, and records
+# that say done are true whatever was said.
+try_call() { # <life> <proven> <tool> <n>
+  local life=$1 proven=$2 file name
+  shift 2
+  export RUN=$1.$2 SHIMS=$BATS_TEST_TMPDIR/shims.$1.$2
+  D=$DATA_DIR/$RUN B=$DURABLE_DIR/$RUN
+  fail_nth "$1" "$2" 1 'injected failure'
+  run --separate-stderr "$life"
+  PATH=$REAL_PATH
+  if [[ $status -eq 0 || $output == *'files checked'* ]]; then "$proven" || { fail_with "$1 call $2: success without proof" && return 1; }; fi
+  while IFS= read -r name; do
+    bundled "$name" || { fail_with "$1 call $2: $name is called synced" && return 1; }
+  done < <(sed -n 's/^cell \([^:]*\): synced.*/\1/p' <<<"$output")
+  for file in "$B"/records/*.json; do
+    name=${file##*/} && name=${name%.json}
+    [[ ! -e $file || $(member "$file" state) != 'done' ]] || bundled "$name" || { fail_with "$1 call $2: $name is called done" && return 1; }
+  done
+  [[ ! -e $D/DOUBLED ]] || { fail_with "$1 call $2: a cell twice at once" && return 1; }
+  if [[ $status -ne 0 ]]; then
+    # An empty claim counts as live for a minute: it is old now.
+    touch -d '2 minutes ago' "$D"/claims/*/* 2>/dev/null || :
+    run --separate-stderr "$life"
+    [[ $status -eq 0 ]] && "$proven" || { fail_with "$1 call $2: not mended" && return 1; }
+  fi
+  rm -rf "$D" "$B" "$SHIMS"
+}
+
+fails_in_turn() { # <life> <proven> <how many points in everyday's run>    tells how many were tried
+  local n calls tried=0 bad=''
+  mapfile -t calls < <(list_calls "$1")
+  ((${#calls[@]} > 10)) || return 1
+  for n in $(points "${#calls[@]}" "$3"); do
+    # shellcheck disable=SC2086 # tool and number
+    try_call "$1" "$2" ${calls[n - 1]} || bad+="${calls[n - 1]}; "
+    tried=$((tried + 1))
+  done
+  [[ -z $bad ]] || fail_with "these calls: $bad"
+  echo "# $1: $tried of ${#calls[@]} failing calls tried" >&3
+}

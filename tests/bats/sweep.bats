@@ -6,13 +6,6 @@ load cells
 setup() { cells_setup; }
 teardown() { cells_teardown; }
 
-# Points between 1 and ALL: all of them, or a stride with an offset that moves with the day.
-points() { # <all> <how many>
-  local all=$1 n=${SWEEP_POINTS:-$2} step
-  [[ ${SWEEP-} == all ]] && seq 1 "$all" && return
-  step=$((all / n > 0 ? all / n : 1))
-  seq $((10#$(date +%j) * 7 % step + 1)) "$step" "$all"
-}
 commands_of() { # <script and words…> : how many commands it runs
   CRASH_TELL=$HOME/count CRASH_AT=0 BASH_ENV=$ROOT/tests/faults/crash_at.bash bash "$@" >/dev/null 2>&1
   cat "$HOME/count"
@@ -107,39 +100,10 @@ nothing_false() {
   echo "# $tried random moments tried" >&3
 }
 
+run_one_a() { timeout 60 bash "$BOX/run_one.sh" --queue "$Q" a; }
+a_is_bundled() { bundled a && [[ ! -e $D/DOUBLED ]]; }
+
 @test "each external command fails in turn, at each call: run_one never ends 0 or says success without the proof (case 27, case 28)" {
-  local tool n calls tried=0 most
   cell a ok
-  for tool in git mkdir sync ln mv cp rm openssl sha256sum stat find grep df nproc sort env setsid timeout tail tr head sed date; do
-    PATH=$REAL_PATH && type -P "$tool" >/dev/null || continue
-    n=0
-    most=60
-    while ((++n <= most)); do
-      [[ ${SWEEP-} == all || $(((n + 10#$(date +%j)) % 7)) -eq 0 ]] || continue
-      PATH=$REAL_PATH
-      export RUN=$tool$n SHIMS=$BATS_TEST_TMPDIR/shims.$tool.$n
-      D=$DATA_DIR/$RUN B=$DURABLE_DIR/$RUN
-      fail_nth "$tool" "$n" 1 "injected failure"
-      run --separate-stderr timeout 60 bash "$BOX/run_one.sh" --queue "$Q" a
-      calls=0
-      [[ ! -e $SHIMS/$tool.calls ]] || calls=$(wc -l <"$SHIMS/$tool.calls")
-      PATH=$REAL_PATH
-      if [[ $status -eq 0 || $output == *synced* ]]; then bundled a || { echo "$tool call $n: $status, success without proof" >&2 && return 1; }; fi
-      [[ ! -e $D/DOUBLED ]]
-      # And the identical call mends it.
-      if [[ $status -ne 0 ]]; then
-        one a
-        if [[ $status -eq 75 ]]; then
-          touch -d '2 minutes ago' "$D/claims/a/"*
-          one a
-        fi
-        [[ $status -eq 0 ]] && bundled a || { echo "$tool call $n: not mended: $status $stderr" >&2 && return 1; }
-      fi
-      tried=$((tried + 1))
-      rm -rf "$D" "$B" "$SHIMS"
-      ((calls >= n)) || break
-    done
-    most=60
-  done
-  echo "# $tried failing calls tried" >&3
+  fails_in_turn run_one_a a_is_bundled 20
 }
