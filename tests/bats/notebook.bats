@@ -278,6 +278,24 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
   refused 74 'git cannot clone'
 }
 
+@test "notebook: declared data that is mounted somewhere is linked to the code; found twice it is only said (X7)" {
+  local job=$BATS_TEST_TMPDIR/data.yaml
+  cp "$ROOT/tests/fixtures/trainers/job.yaml" "$job"
+  printf 'data:\n  - {path: data/raw, files: 2}\n  - {path: list.txt, files: 1}\n' >>"$job"
+  compile_job "$BATS_FILE_TMPDIR/notebook.yaml" "$job"
+  cell a ok
+  install_it
+  mkdir -p "$DRIVE/datasets/me/one/data/raw"
+  touch "$DRIVE/datasets/me/one/data/raw/"{1,2} "$DRIVE/list.txt" "$DRIVE/datasets/list.txt"
+  session --prepare
+  [[ $status -eq 0 && $(readlink "$CODE_DIR/data/raw") == "$DRIVE/datasets/me/one/data/raw" && $stderr == *'data list.txt: found 2 times'* && ! -e $CODE_DIR/list.txt ]] || fail_with 'not linked'
+  session
+  [[ $status -ne 0 && $(starts a) -eq 0 ]] || fail_with 'ran without its data'
+  rm "$DRIVE/datasets/list.txt"
+  session
+  [[ $status -eq 0 && $(starts a) -eq 1 && -e $CODE_DIR/list.txt ]] || fail_with 'not linked afterwards'
+}
+
 @test "notebook: a Drive that was not mounted is a folder of the disk that goes; My Drive lies one below the mount" {
   local profile=$BATS_TEST_TMPDIR/drive.yaml
   sed 's|path: /content/drive/MyDrive|path: $DRIVE/MyDrive|' "$ROOT/profiles/colab.yaml" >"$profile"
