@@ -253,6 +253,7 @@ JOB = {
         "What a cell writes elsewhere is not found, not resumed and not brought home.",
     ),
     "J331": ("warning", "python by name", 'On the box `python` may be another interpreter, or none; `"$PY"` is the one that was checked.'),
+    "J332": ("error", "pattern that cannot be read", "`expect` is an extended regular expression, as grep -E takes it; `\\(` is a parenthesis."),
     "J325": (
         "error",
         "the run's folder is taken",

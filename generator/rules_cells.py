@@ -125,6 +125,22 @@ def parses(case: Case) -> Found:
             )
 
 
+def witnesses(case: Case) -> Found:
+    """J332: a pattern that matches nothing; J308 for the commands beside it."""
+    for tier in ("kernel", "docs"):
+        for index, one in enumerate(case.j.get("environment", {}).get(tier, [])):
+            if "\0" in one["command"] + one["expect"]:
+                continue  # said elsewhere
+            if bash_reads(one["command"]) is False:
+                yield case.say(
+                    "J308", ("environment", tier, index, "command"), "bash cannot read this command: a syntax error", "try it: bash -n -c '…'"
+                )
+            if not _bash("-c", "[[ '' =~ $1 ]]; (($? < 2))", "bash", one["expect"]):
+                yield case.say(
+                    "J332", ("environment", tier, index, "expect"), "this is no extended regular expression", "try it: grep -E '…' </dev/null"
+                )
+
+
 def _commands(case: Case) -> list[tuple[tuple, str]]:
     return [(("command",), case.j["command"]), (("smoke", "command"), case.j["smoke"]["command"])]
 

@@ -22,6 +22,7 @@ from .rules_cells import (
     python_given,
     same_columns,
     smoke_without_columns,
+    witnesses,
 )
 from .secrets import named_secret, secret_in
 
@@ -277,6 +278,7 @@ JOB_RULES: list[Rule] = [
     smoke_without_columns,
     one_line,
     parses,
+    witnesses,
     place_given,
     python_given,
     columns_used,

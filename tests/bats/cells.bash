@@ -89,7 +89,9 @@ list_calls() { # <function>
   local tool n
   export RUN=count SHIMS=$BATS_TEST_TMPDIR/shims.count
   for tool in $TOOLS; do
-    ! PATH=$REAL_PATH type -P "$tool" >/dev/null || fail_nth "$tool" 999999 1 never
+    # What makes the shims calls none of them.
+    PATH=$REAL_PATH
+    ! type -P "$tool" >/dev/null || fail_nth "$tool" 999999 1 never
   done
   "$1" >/dev/null 2>&1
   PATH=$REAL_PATH
@@ -111,20 +113,20 @@ try_call() { # <life> <proven> <tool> <n>
   fail_nth "$1" "$2" 1 'injected failure'
   run --separate-stderr "$life"
   PATH=$REAL_PATH
-  if [[ $status -eq 0 || $output == *'files checked'* ]]; then "$proven" || { fail_with "$1 call $2: success without proof" && return 1; }; fi
+  if [[ $status -eq 0 || $output == *'files checked'* ]]; then "$proven" || { fail_with "$1 call $2: success without proof"; return 1; }; fi
   while IFS= read -r name; do
-    bundled "$name" || { fail_with "$1 call $2: $name is called synced" && return 1; }
+    bundled "$name" || { fail_with "$1 call $2: $name is called synced"; return 1; }
   done < <(sed -n 's/^cell \([^:]*\): synced.*/\1/p' <<<"$output")
   for file in "$B"/records/*.json; do
     name=${file##*/} && name=${name%.json}
-    [[ ! -e $file || $(member "$file" state) != 'done' ]] || bundled "$name" || { fail_with "$1 call $2: $name is called done" && return 1; }
+    [[ ! -e $file || $(member "$file" state) != 'done' ]] || bundled "$name" || { fail_with "$1 call $2: $name is called done"; return 1; }
   done
-  [[ ! -e $D/DOUBLED ]] || { fail_with "$1 call $2: a cell twice at once" && return 1; }
+  [[ ! -e $D/DOUBLED ]] || { fail_with "$1 call $2: a cell twice at once"; return 1; }
   if [[ $status -ne 0 ]]; then
     # An empty claim counts as live for a minute: it is old now.
     touch -d '2 minutes ago' "$D"/claims/*/* 2>/dev/null || :
     run --separate-stderr "$life"
-    [[ $status -eq 0 ]] && "$proven" || { fail_with "$1 call $2: not mended" && return 1; }
+    [[ $status -eq 0 ]] && "$proven" || { fail_with "$1 call $2: not mended"; return 1; }
   fi
   rm -rf "$D" "$B" "$SHIMS"
 }
