@@ -160,13 +160,13 @@ take_start() {
     printf -v file '%s/%03d' "$dir" "$n"
     read -r host boot pid ticks <"$file" || :
     if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
-      refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: $PROG status"
+      refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: bash $SELF_DIR/$PROG status"
     fi
   fi
   start_ticks $$
   printf -v file '%s/%03d' "$dir" $((n + 1))
   create_once "$file" "$mine $$ $REPLY"$'\n' ||
-    refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "$PROG status"
+    refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "bash $SELF_DIR/$PROG status"
 }
 
 # What stands there from an earlier start, aside under its own id: nobody can take it for this start's.

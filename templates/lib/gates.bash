@@ -21,7 +21,6 @@ gate_setup() {
     [[ -f $SELF_DIR/$name ]] || refuse "$EX_MISSING" "$SELF_DIR/$name" "it is not beside $PROG" "copy the whole folder box/ again"
   done
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
-  command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
   box_digest "$SELF_DIR" || refuse "$EX_MISSING" "$SELF_DIR" "its files cannot be read" "copy the whole folder box/ again"
   BOX_DIGEST=$REPLY
 }
@@ -75,13 +74,13 @@ gate_code() { # <start: true or false>
 # How many files there are preflight has counted; digests are compared once, against a receipt that stands until a file changes.
 gate_data() { # reads: SAID_OF    sets DATA_SAID
   local i
-  local -a said=()
+  local -a rows=()
   DATA_SAID=()
   [[ -z $HF_HOME ]] || expand_path HF_HOME
-  [[ -z ${SAID_OF[data]-} ]] || mapfile -t said <<<"${SAID_OF[data]}"
+  [[ -z ${SAID_OF[data]-} ]] || mapfile -t rows <<<"${SAID_OF[data]}"
   for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
     gate_proof "$i"
-    DATA_SAID+=("${said[i]-}${PROOF_SAID:+; $PROOF_SAID}")
+    DATA_SAID+=("${rows[i]-}${PROOF_SAID:+; $PROOF_SAID}")
   done
 }
 

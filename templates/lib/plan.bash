@@ -5,7 +5,9 @@ print_plan() { # reads what gates.bash has set
   local slots=${SLOTS:-1} line name n=0 ids
   if [[ -n ${GPUS-} ]]; then
     IFS=, read -ra ids <<<"$GPUS"
-    slots=${#ids[@]}
+    # As run_queue counts: a cell takes as many entries as it needs GPUs.
+    slots=$((${#ids[@]} / (NEED_GPUS > 0 ? NEED_GPUS : 1)))
+    ((slots > 0)) || slots=1
   fi
   printf 'plan for run %s (%s x %s)\n' "$RUN" "$PROFILE" "$JOB"
   printf '  code      %s at %s, branch %s\n' "$GIT_TOP" "$GIT_HEAD" "${GIT_BRANCH:-none}"
@@ -126,6 +128,6 @@ plan_resources() { # <slots>    reads: CPUS RAM_FREE GPU_COUNT SAID_OF
   printf '  ram       %s; %s at a time: %s\n' "${SAID_OF[ram]-}" "$1" "$REPLY"
   [[ -z $RAM_FREE || $RAM_FREE -ge $((need * $1)) ]] || log "warning: $RAM_FREE bytes of memory are free, $1 cell(s) at a time need $REPLY"
   printf '  gpu       %s\n' "${SAID_OF[gpus]-}"
-  [[ -z $GPU_COUNT || $GPU_COUNT -ge $((NEED_GPUS * $1)) ]] || log "warning: $GPU_COUNT GPUs here, $1 cell(s) at a time need $((NEED_GPUS * $1))"
+  [[ -n ${GPUS-} || -z $GPU_COUNT || $GPU_COUNT -ge $((NEED_GPUS * $1)) ]] || log "warning: $GPU_COUNT GPUs here, $1 cell(s) at a time need $((NEED_GPUS * $1))"
   printf '  threads   recommended for each cell: %s loader worker(s), %s thread(s)\n' "$WORKERS" "$THREADS"
 }

@@ -4,7 +4,7 @@
 # TREE_IDS ("pid ticks", parents first) and TREE_LINES for people, from ROOT down. Empty where ROOT is gone.
 process_tree() { # <root pid>
   local dir pid stat fields next=("$1") more
-  local -A kids=() ticks=() said=()
+  local -A kids=() ticks=() comm=()
   TREE_IDS=() TREE_LINES=()
   for dir in /proc/[0-9]*; do
     pid=${dir#/proc/}
@@ -14,14 +14,14 @@ process_tree() { # <root pid>
     kids[${fields[1]}]+=" $pid"
     ticks[$pid]=${fields[19]-0}
     stat=${stat#*(}
-    said[$pid]="parent ${fields[1]}, ${stat%)*}"
+    comm[$pid]="parent ${fields[1]}, ${stat%)*}"
   done
   while ((${#next[@]} > 0)); do
     more=()
     for pid in "${next[@]}"; do
       [[ -n ${ticks[$pid]-} ]] || continue
       TREE_IDS+=("$pid ${ticks[$pid]}")
-      TREE_LINES+=("process $pid, ${said[$pid]}")
+      TREE_LINES+=("process $pid, ${comm[$pid]}")
       # shellcheck disable=SC2206 # numbers with blanks between
       more+=(${kids[$pid]-})
     done

@@ -130,3 +130,41 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   formal_ok
   [[ -z $(grep -h epoch "$D"/logs/s2/attempt-*.log | sort | uniq -d) ]]
 }
+
+# F33 F60: a proof that does not read back true is no proof, and does not stay under its name.
+@test "formal_run: a proof over a manifest that changes under it is taken back" {
+  fake_siblings
+  smoked
+  mkdir "$BATS_TEST_TMPDIR/bin"
+  printf '#!%s\ncase "$*" in *.FORMAL_SUCCESS*) echo >>"%s" ;; esac\nexec %s "$@"\n' "$(type -P bash)" "$B/PULL_MANIFEST.json" "$(type -P sync)" >"$BATS_TEST_TMPDIR/bin/sync"
+  chmod +x "$BATS_TEST_TMPDIR/bin/sync"
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH
+  formal start
+  wait_for 30 ended
+  in_state failed
+  [[ $(member "$D/FORMAL_FAILURE.json" stage) == proof && ! -e $B/FORMAL_SUCCESS && -s $B/FORMAL_SUCCESS.$(member "$D/formal.json" start_id).failed ]]
+}
+
+# F35 T45: a machine that goes down slowly is no failed power-off.
+@test "formal_run: a signal behind the power-off command means that the machine goes down" {
+  sed -i 's|^readonly -a POWER_OFF_COMMAND=()|readonly -a POWER_OFF_COMMAND=(bash -c '"'"'kill -TERM $PPID'"'"')|' "$BOX/formal_run.sh"
+  smoked
+  formal_ok --power-off
+  wait_for 20 grep -q 'the machine is going down' "$D/formal.log"
+  wait_for 10 not pgrep -f "$BOX/formal_run.sh _run"
+  [[ ! -e $D/FORMAL_FAILURE.json && -z $(member "$D/formal.json" why) ]]
+}
+
+# F27 F28: slots as run_queue counts them: a cell takes as many entries of --gpus as it needs.
+@test "formal_run: plan counts slots by GPUs of a cell, and an entry twice is no missing GPU" {
+  sed -i 's|^readonly NEED_GPUS=.*|readonly NEED_GPUS=2|' "$BOX"/*.sh
+  mkdir "$BATS_TEST_TMPDIR/bin"
+  printf '#!/bin/sh\necho "0, NVIDIA L4, 550.54.15, 23034, 1"\necho "1, NVIDIA L4, 550.54.15, 23034, 1"\n' >"$BATS_TEST_TMPDIR/bin/nvidia-smi"
+  chmod +x "$BATS_TEST_TMPDIR/bin/nvidia-smi"
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH
+  smoked
+  formal plan --gpus 0,1
+  [[ $status -eq 0 && $output == *', 1 at a time'* ]] || fail_with one
+  formal plan --gpus 0,1,0,1
+  [[ $status -eq 0 && $output == *', 2 at a time'* && $stderr != *'GPUs here'* ]] || fail_with two
+}
