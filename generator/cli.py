@@ -145,7 +145,7 @@ def _compile_one(word: str, given: argparse.Namespace) -> int:
         print(f"gpu-runbook: warning: {shown_path(target)}: {what}, and is overwritten", file=sys.stderr)
     print(f"{shown_path(target)}: {len(done.made)} written, {done.same} unchanged, {len(done.removed)} removed")
     if bindings.durable is None:
-        print("  pull-only: nothing here outlives the verb that stops the meter, so results come home first")
+        print("  pull-only: no storage here is durable, so results come home before the meter stops")
     if not given.all:
         print(f"  read it first: {shown_path(target)}/RUNBOOK.md")
     return 0

@@ -6,6 +6,7 @@ import re
 
 from . import quote
 from .bind import Bindings, action_fields
+from .budget import outlives
 
 SSH = ("ssh-rental", "cloud-vm", "slurm")
 # The six rows that every runbook shows, in order.
@@ -40,7 +41,7 @@ def helpers(b: Bindings) -> dict:
         "job_minutes": int(b.budget["minutes"] * 6 / 5) + 15, "each_minutes": quote.Safe(f"{b.job['needs']['minutes']:g}"), "stop_days": next((one["retention_days"] for one in b.actions if one["like"] == "stop"), None),
         "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
         "long_job": b.budget["minutes"] > 60, "action_of": lambda action: how(b, action), "spaced": lambda items: ", ".join(items) or "nothing",
-        "asked": asked(b), "spaced_or_dash": lambda items: ", ".join(items) or "–",
+        "data_stays": outlives(b.data, b.meter_stop), "asked": asked(b), "spaced_or_dash": lambda items: ", ".join(items) or "–",
     }
 
 

@@ -118,3 +118,18 @@ def test_nothing_of_another_platform(profile, without):  # S2
         for word in words if other != profile else ():
             if word not in own and word not in marks()[profile]:
                 assert not re.search(rf"(?<![\w./-]){re.escape(word)}(?![\w-])", page), (other, word)
+
+
+@pytest.mark.parametrize(("profile", "without"), BOTH)
+def test_the_page_agrees_with_the_matrix(profile, without):  # S25 S26: P0.2 says of the checkpoints what the matrix says of their tier
+    b = bound(profile, "demo", without)
+    page = text(profile, "demo", without)
+    line = next(line for line in page.splitlines() if line.startswith("- [ ] **P0.2**"))
+    like = b.meter_stop["like"]
+    stays = like == "none" or b.data["survives"][like]
+    if b.durable is None:
+        assert ("do **not** survive" in line) != stays and ("is still there after" in line) == stays, line
+    else:
+        assert "which survives" in line and (like == "none" or b.durable["survives"][like])
+    said = "What this says of storage that was left out is not true of this box" in page
+    assert said == bool(without and b.durable is None and b["KIND"].value != "owned")
