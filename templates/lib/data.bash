@@ -37,43 +37,90 @@ count_data() { # <path>
 }
 
 # Compare declared data with its declared size and digests. The digests are read once: a receipt with size, inode and times of
-# each file stands for them until one of these changes, or another box looks. HOW is now; look, which leaves no receipt; or
-# known: then files that no receipt stands for are not read. Sets PROOF_SAID; where it does not hold PROOF_WHAT and PROOF_WHY.
+# each file stands for them until one of these changes, then for the others; and another box reads all. HOW is now; look,
+# which leaves no receipt; or known: then files that no receipt stands for are not read. Sets PROOF_SAID; where it does not hold
+# PROOF_WHAT and PROOF_WHY.
 prove_data() { # <index> <now|look|known>    returns: 0, 1 it does not hold, 2 not compared yet (known only)
-  local REPLY place text receipt=$D/data/$1.proof
+  local REPLY place head list=''
   PROOF_SAID='' PROOF_WHAT='' PROOF_WHY=''
   data_place "$1"
   place=$REPLY
-  PROOF_WHAT="data $place" PROOF_PATHS=() PROOF_SUMS=() PROOF_AT=()
+  PROOF_WHAT="data $place" PROOF_PATHS=() PROOF_SUMS=() PROOF_AT=() PROOF_TODO=()
   if [[ -n ${DATA_LISTS[$1]} ]]; then
-    read_data_list "$1" "$place" || return 1
-  elif [[ -n ${DATA_SUMS[$1]} ]]; then
-    [[ -f $place ]] || { PROOF_WHY='it is not there, or no file' && return 1; }
-    PROOF_PATHS=("$place") PROOF_SUMS=("${DATA_SUMS[$1]}") PROOF_AT=("the job's sha256")
-  else
+    list=$CODE_DIR/${DATA_LISTS[$1]}
+    [[ ${DATA_UNDER[$1]-} != hf_home || -e $list ]] || list=$HF_HOME/${DATA_LISTS[$1]}
+  elif [[ -z ${DATA_SUMS[$1]} ]]; then
     prove_size "$1" "$place"
     return
   fi
-  stat_data "$1" "$place" || return 1
-  text=$REPLY
-  # A receipt that is not whole is none.
-  if [[ -f $receipt && $(<"$receipt") == "${text%$'\n'}" ]]; then
-    PROOF_SAID="${#PROOF_PATHS[@]} digests as compared before"
+  this_host
+  head="data/2|$REPLY|${DATA_FILES[$1]}|${DATA_SIZES[$1]}|${DATA_SUMS[$1]}|$list|$place"
+  read_receipt "$D/data/$1.proof" "$head"
+  if ((${#KNOWN_PATHS[@]} > 0)) && still_known; then
+    PROOF_SAID="digests as compared before"
     return 0
   fi
-  [[ $2 != known ]] || return 2
-  hash_data || return 1
-  PROOF_SAID="${#PROOF_PATHS[@]} digests compared"
+  prove_slowly "$1" "$place" "$list" "$2" || return
+  PROOF_SAID="${#PROOF_TODO[@]} of ${#PROOF_PATHS[@]} digests compared, the others as before"
   [[ $2 == now ]] || return 0
   # Without it the next one reads them again.
-  { mkdir -p -- "$D/data" && printf '%s' "$text" >"$receipt"; } 2>/dev/null || log "could not write $receipt"
+  write_receipt "$D/data/$1.proof" "$head" "$list" || log "could not write $D/data/$1.proof"
+}
+
+# File by file: what is wrong is to be named, and only what no receipt stands for is read.
+prove_slowly() { # <index> <place> <list or empty> <how>    returns: as prove_data
+  local i known
+  local -A before=()
+  if [[ -n $3 ]]; then
+    read_data_list "$1" "$2" "$3" || return 1
+  else
+    [[ -f $2 ]] || { PROOF_WHY='it is not there, or no file' && return 1; }
+    PROOF_PATHS=("$2") PROOF_SUMS=("${DATA_SUMS[$1]}") PROOF_AT=("the job's sha256")
+  fi
+  stat_data "$1" "$2" "$3" || return 1
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i++)); do before[${KNOWN_PATHS[i]}]="${KNOWN_SUMS[i]} ${KNOWN_STATS[i]}"; done
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+    known=${before[${PROOF_PATHS[i]}]-}
+    [[ $known == "${PROOF_SUMS[i]} ${STAT_OF[${PROOF_PATHS[i]}]}" ]] || PROOF_TODO+=("$i")
+  done
+  ((${#PROOF_TODO[@]} > 0)) || return 0
+  [[ $4 != known ]] || return 2
+  hash_data
+}
+
+# A receipt: the head, how many files, their names, what stat said of each, their digests, "end". The list is one of the files.
+# One that is not whole, of other words or of another box, is none.
+read_receipt() { # <file> <head>    sets KNOWN_PATHS KNOWN_STATS KNOWN_SUMS
+  local -a lines=()
+  local n
+  KNOWN_PATHS=() KNOWN_STATS=() KNOWN_SUMS=()
+  [[ -f $1 ]] && { mapfile -t lines <"$1"; } 2>/dev/null || return 0
+  n=${lines[1]-}
+  [[ ${lines[0]-} == "$2" && $n =~ ^[0-9]+$ ]] && ((${#lines[@]} == 3 * n + 3)) && [[ ${lines[3 * n + 2]} == end ]] || return 0
+  KNOWN_PATHS=("${lines[@]:2:n}") KNOWN_STATS=("${lines[@]:2+n:n}") KNOWN_SUMS=("${lines[@]:2+2*n:n}")
+}
+write_receipt() { # <file> <head> <list or empty>    reads: PROOF_… STAT_OF
+  local i
+  local -a stats=()
+  [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
+  { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+}
+
+# Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
+still_known() {
+  local i now='' once
+  printf -v once '%s\n' "${KNOWN_STATS[@]}"
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i += 500)); do
+    now+=$(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z' -- "${KNOWN_PATHS[@]:i:500}" 2>/dev/null)$'\n' || return 1
+  done
+  [[ $now == "$once" ]]
 }
 
 # The manifest's lines. A line that is none, a name twice, or one that leads outside makes the whole list worth nothing.
-read_data_list() { # <index> <place>
-  local list=$CODE_DIR/${DATA_LISTS[$1]} line name n=0
+read_data_list() { # <index> <place> <list>
+  local list=$3 line name n=0
   local -A seen=()
-  [[ ${DATA_UNDER[$1]-} != hf_home || -e $list ]] || list=$HF_HOME/${DATA_LISTS[$1]}
   PROOF_WHAT="manifest $list"
   [[ -f $list && -r $list ]] || { PROOF_WHY='it is not there, or cannot be read' && return 1; }
   while IFS= read -r line || [[ -n $line ]]; do
@@ -92,32 +139,30 @@ read_data_list() { # <index> <place>
   PROOF_WHY=''
 }
 
-# Are all there, and as heavy as the job says? The receipt's text into REPLY.
-stat_data() { # <index> <place>
-  local i host bytes=0 text
-  this_host
-  host=$REPLY
-  stat_many "${PROOF_PATHS[@]}"
-  text="data/1 $host ${#PROOF_PATHS[@]} $2"$'\n'
+# Are all there, and as heavy as the job says? Sets STAT_OF, of the list too.
+stat_data() { # <index> <place> <list or empty>
+  local path i bytes=0
+  stat_many ${3:+"$3"} "${PROOF_PATHS[@]}"
   for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
-    REPLY=${STAT_OF[${PROOF_PATHS[i]}]-}
-    [[ -n $REPLY ]] || { PROOF_WHAT="data ${PROOF_PATHS[i]}" PROOF_WHY="it is not there, and ${PROOF_AT[i]} names it" && return 1; }
-    bytes=$((bytes + ${REPLY%%|*}))
-    text+="${PROOF_SUMS[i]}|$REPLY|${PROOF_PATHS[i]}"$'\n'
+    path=${PROOF_PATHS[i]}
+    [[ -n ${STAT_OF[$path]-} ]] || { PROOF_WHAT="data $path" PROOF_WHY="it is not there, and ${PROOF_AT[i]} names it" && return 1; }
+    bytes=$((bytes + ${STAT_OF[$path]%%|*}))
   done
   # shellcheck disable=SC2034 # only preflight asks how much it is
   PROOF_BYTES=$bytes
   PROOF_WHAT="data $2"
   PROOF_WHY="it has $bytes bytes, the job expects ${DATA_SIZES[$1]}"
   [[ -z ${DATA_SIZES[$1]} || ${DATA_SIZES[$1]} == "$bytes" ]] || return 1
-  PROOF_WHY='' REPLY=$text
+  PROOF_WHY=''
 }
 
-# Read them all and compare.
+# Read those of PROOF_TODO and compare.
 hash_data() {
   local i found bad=0
-  hash_many "${PROOF_PATHS[@]}" || :
-  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+  local -a paths=()
+  for i in "${PROOF_TODO[@]}"; do paths+=("${PROOF_PATHS[i]}"); done
+  hash_many "${paths[@]}" || :
+  for i in "${PROOF_TODO[@]}"; do
     found=${SUM_OF[${PROOF_PATHS[i]}]-}
     [[ $found != "${PROOF_SUMS[i]}" ]] || continue
     bad=$((bad + 1))

@@ -59,9 +59,14 @@ none_claimed() { # <cell>
   sed -i "s|^exec .*||; s|^if ((n == 0.*|if [[ \$* == *raw/* ]]; then|; \$a exec $real \"\$@\"" "$SHIMS/sha256sum"
   one b
   [[ $status -eq 0 ]] || fail_with "the receipt was not used"
+  # Of two only the one that changed; a list that was only touched costs none.
+  touch "$LIST"
+  cell e ok
+  one e
+  [[ $status -eq 0 ]] || fail_with "the list was touched, and all was read again"
   touch "$CODE_DIR/data/raw/1.bin"
   one c
-  refused 77 'it cannot be read'
+  refused 77 'it cannot be read' '1 of 2 files differ'
   # A cut receipt is none.
   head -c 40 "$D/data/0.proof" >"$HOME/cut" && cp "$HOME/cut" "$D/data/0.proof"
   one c
@@ -70,7 +75,7 @@ none_claimed() { # <cell>
   # Another box has compared nothing yet.
   one c
   [[ $status -eq 0 ]]
-  sed -i 's/^data\/1 [^ ]*/data\/1 elsewhere/' "$D/data/0.proof"
+  sed -i '1s/^data\/2|[^|]*/data\/2|elsewhere/' "$D/data/0.proof"
   cell d ok
   one d
   [[ $status -eq 0 ]] && ! grep -q elsewhere "$D/data/0.proof"
@@ -137,7 +142,7 @@ none_claimed() { # <cell>
 @test "preflight compares without leaving a receipt; the queue compares once for all slots, and stops where they differ (X7, X8)" {
   with_data "[{path: data/raw, files: 2, manifest: data/raw.sha256}, {path: w.pth, files: 1, bytes: 7}]"
   run --separate-stderr bash "$BOX/preflight.sh"
-  [[ $output == *"data/raw: 2 files as expected"*"2 digests compared"* && $output == *'7 bytes'* && ! -e $D ]]
+  [[ $output == *"data/raw: 2 files as expected"*"2 of 2 digests compared"* && $output == *'7 bytes'* && ! -e $D ]]
   cell a ok
   cell b ok
   cell c ok
