@@ -85,14 +85,17 @@ git_look() { # returns: 0 looked, 1 git failed
     esac
   done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
     --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\0')
+  ((ended)) || return 1
   # Files that a person told git not to look at are hidden edits waiting to happen.
+  ended=0
   while IFS= read -r -d '' entry; do
     case $entry in
+      '== end') ended=1 ;;
       [a-z]\ *) GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}") ;;
       # A sparse checkout leaves such files out; one that is there is not compared.
-      S\ *) [[ ! -e $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
+      S\ *) [[ ! -e $GIT_TOP/${entry:2} && ! -L $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
     esac
-  done < <(git_here ls-files -v -z 2>/dev/null)
+  done < <(git_here ls-files -v -z 2>/dev/null && printf '== end\0')
   ((ended))
 }
 

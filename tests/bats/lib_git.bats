@@ -35,7 +35,7 @@ g() { git -C "$CODE_DIR" "$@"; }
 # Case 57 F8 F12: each kind of dirt shuts the gate and is listed.
 @test "git: untracked, odd-named, edited, staged, deleted, mode-changed, hidden, unmerged: each is refused and listed" {
   local kind
-  for kind in untracked odd edited staged deleted mode mode-off hidden unmerged; do
+  for kind in untracked odd edited staged deleted mode mode-off hidden skipped unmerged; do
     g reset -q --hard origin/main
     g clean -qfd
     case $kind in
@@ -47,8 +47,9 @@ g() { git -C "$CODE_DIR" "$@"; }
       mode) chmod +x "$CODE_DIR/train.sh" ;;
       mode-off) g config core.fileMode false && chmod +x "$CODE_DIR/train.sh" ;;
       hidden) g config core.fileMode true && g update-index --assume-unchanged train.sh && echo x >>"$CODE_DIR/train.sh" ;;
+      skipped) g update-index --no-assume-unchanged train.sh && g reset -q --hard && g update-index --skip-worktree train.sh && echo x >>"$CODE_DIR/train.sh" ;;
       unmerged)
-        g update-index --no-assume-unchanged train.sh
+        g update-index --no-skip-worktree train.sh
         g reset -q --hard
         g switch -q -c other
         echo a >>"$CODE_DIR/train.sh" && g commit -qam a
@@ -61,6 +62,27 @@ g() { git -C "$CODE_DIR" "$@"; }
     refused 77 'in no commit' || fail "$kind"
     case $kind in untracked | staged) [[ $stderr == *new.py* ]] ;; odd) [[ $stderr == *'-rf?x.py'* ]] ;; *) [[ $stderr == *train.sh* ]] ;; esac || fail_with "$kind is not listed"
   done
+}
+
+# What a sparse checkout left out hides nothing.
+@test "git: a sparse checkout passes, an edit in it does not" {
+  mkdir "$CODE_DIR/big" && echo x >"$CODE_DIR/big/file"
+  g add -A && g commit -qm big && g push -q origin main
+  g sparse-checkout set data
+  [[ ! -e $CODE_DIR/big ]]
+  passes
+  mkdir "$CODE_DIR/big" && echo y >"$CODE_DIR/big/file"
+  gate
+  refused 77
+}
+
+# A git that dies in the middle has shown nothing: no list is not a clean list.
+@test "git: a listing of files that breaks off is a failure, not a clean tree" {
+  mkdir "$BATS_TEST_TMPDIR/bin"
+  printf '#!/bin/sh\ncase "$*" in *"ls-files -v"*) exit 1 ;; esac\nexec %s "$@"\n' "$(type -P git)" >"$BATS_TEST_TMPDIR/bin/git"
+  chmod +x "$BATS_TEST_TMPDIR/bin/git"
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH gate
+  refused 77 'git failed'
 }
 
 @test "git: the first 20 of many files are listed" {
@@ -220,4 +242,17 @@ g() { git -C "$CODE_DIR" "$@"; }
   chmod +x "$CODE_DIR/.git/hooks/post-merge"
   GIT_DIR=$BATS_TEST_TMPDIR/else/.git passes
   [[ $output == "$(g rev-parse HEAD) main" && ! -e $BATS_TEST_TMPDIR/hooked ]]
+}
+
+# Case 57: an edit that keeps size and time, as an editor's or rsync's "keep the times" makes it.
+@test "git: an edit of the same size with its old time is seen" {
+  touch -d 2020-01-01 "$CODE_DIR/train.sh"
+  g update-index -q --refresh
+  passes
+  sed -i 's/n=0/n=1/' "$CODE_DIR/train.sh"
+  touch -d 2020-01-01 "$CODE_DIR/train.sh"
+  g config core.trustctime false
+  g config core.checkStat minimal
+  gate
+  refused 77 'in no commit'
 }
