@@ -107,10 +107,11 @@ def on_box(kind: str, command: str, run: str = "run", flags: str = "-n ") -> quo
     if kind in SSH:
         return quote.Safe(f"ssh {flags}\"${{HOST:?}}\" {carried}'{inner}'")
     if kind == "kubernetes":
+        typed = "kubectl exec" if "-n" in flags else "kubectl exec -i"
         if "$" in command:
             # In double quotes, or a checker takes the dollars for a slip.
-            return quote.Safe('kubectl exec "job/${INSTANCE:?}" -- bash -c "' + values + " " + re.sub(r'([\\"$`])', r"\\\1", command) + '"')
-        return quote.Safe(f"kubectl exec \"job/${{INSTANCE:?}}\" -- bash -c '{inner}'")
+            return quote.Safe(typed + ' "job/${INSTANCE:?}" -- bash -c "' + values + " " + re.sub(r'([\\"$`])', r"\\\1", command) + '"')
+        return quote.Safe(f"{typed} \"job/${{INSTANCE:?}}\" -- bash -c '{inner}'")
     return quote.Safe(command)
 
 

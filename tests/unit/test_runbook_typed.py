@@ -205,3 +205,34 @@ def test_names_in_paths_are_asked_for_and_go_to_the_box(profile):  # S8 S23: /nf
     for name in names:
         assert f"`{name}`" in page and f'BOX_ENV="{name}=\\"${{{name}:?}}\\" ' in page
     assert names or profile != "lambda"
+
+
+def test_kubernetes_brings_things_there_and_home_by_its_own_verbs(tmp_path):  # S38: typed as they stand, kubectl runs its command here
+    page = text("kubernetes")
+    there = next(body for body in blocks(page, "bash") if "by-hand" in body)
+    home = next(body for body in blocks(page, "bash") if "tar -xof - -C \"${LOCAL_DIR" in body)
+    (tmp_path / "bin").mkdir()
+    stub = tmp_path / "bin/kubectl"
+    stub.write_text('#!/bin/bash\n[[ $1 == exec ]] || exit 9\nuntil [[ $1 == -- ]]; do [[ $1 == -i ]] && input=yes; shift; done\nshift\n'
+                    '[[ -n ${input-} ]] || exec </dev/null\nexec "$@"\n')
+    stub.chmod(0o755)
+    (tmp_path / "out/box").mkdir(parents=True)
+    (tmp_path / "out/box/run_one.sh").write_text("echo\n")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.invalid", "-C", str(tmp_path / "code")]
+    subprocess.run(["git", "init", "-q", "-b", "main", str(tmp_path / "code")], check=True)
+    (tmp_path / "code/train.py").write_text("pass\n")
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "start"], check=True)
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "INSTANCE": "job-1", "CODE_DIR": str(tmp_path / "code"), "RUN": "r1",
+           "LOCAL_DIR": str(tmp_path / "laptop"), "BOX_ENV": f'DATA_DIR="{tmp_path}/claim" DURABLE_DIR="{tmp_path}/claim"'}
+    subprocess.run(["bash", "-euo", "pipefail", "-c", there], check=True, cwd=tmp_path / "out", env=env, stdin=subprocess.DEVNULL)
+    run = tmp_path / "claim/r1"
+    assert (run / "box/current/run_one.sh").is_file() and (run / "code/train.py").is_file()
+    names = ["run.json", "events.tsv", "queue.tsv", "SHA256SUMS", "PULL_MANIFEST.json", "final_ckpts/a/best.pth", "records/a.json", "smoke.json"]
+    for name in names:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text(name)
+    subprocess.run(["bash", "-euo", "pipefail", "-c", home], check=True, cwd=tmp_path / "out", env=env, stdin=subprocess.DEVNULL)
+    got = {str(path.relative_to(tmp_path / "laptop/kubernetes.r1")) for path in (tmp_path / "laptop/kubernetes.r1").rglob("*") if path.is_file()}
+    # The box's own smoke record is another one than the laptop's, which lies there.
+    assert got == set(names) - {"smoke.json"}
