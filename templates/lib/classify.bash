@@ -95,12 +95,16 @@ classify_log() { # <log>    prints
         c = (l ~ /^    / && !(l ~ /[Ee]rror|WARNING|FATAL/)) ? "" : class_of(l)
         # A milder sign counts only where it stands at the very end or is the error itself.
         if ((c == "transient" || c == "non_finite") && !ends_it(l) && !(l ~ /(Error|error|ERROR|fatal|FATAL|Fatal|failed|Failed|abort|Abort|stopping|Stopping|diverged|giving up|[Ee]nding|[Tt]erminat|killed)/) && i < n - 2) c = ""
-        # The other ranks and the helping threads of a process that dies complain too: what it died of stands before.
-        if (c == "transient" && weak == "" && (l ~ /NCCL|collective operation/ || (ends_it(l) && in_thread(i)))) weak = c "\t" l
+        # The other ranks, the workers and the helping threads of a process that dies complain too, and trackers still talk: what it
+        # died of stands before. Only where nothing stands there it is this.
+        if (c == "transient" && weak == "" && (is_complaint(l) || (ends_it(l) && in_thread(i)))) weak = c "\t" l
         if (c != "" && !(weak != "" && c == "transient")) { print c "\t" l; exit }
         if (c == "" && ends_it(l) && !in_thread(i) && !(weak != "" && l ~ /^terminate called/)) { if (!chained && !followed_up(i)) exit; chained = 0 }
       }
       if (weak != "") print weak
+    }
+    function is_complaint(l) {
+      return l ~ /NCCL|nccl|collective operation|gloo|TCPStore|c10d|Dist(Network|Store|Backend)Error|(reset|closed) by peer|[Bb]roken pipe|remote process|got 0 bytes|^wandb: |retry loop|[Rr]etry(ing)? /
     }
     # Is the exception at i one of a thread beside the main one?
     function in_thread(i,   j) {
