@@ -84,7 +84,7 @@ classify_log() { # <log>    prints
     /^gpu-runbook: / || /^$/ { next }
     { line[++n] = $0 }
     END {
-      chained = 0; weak = ""
+      chained = 0; weak = ""; broken = ""
       for (i = n; i > 0 && i > n - 120; i--) {
         l = line[i]
         # A launcher only reports that a child has failed.
@@ -92,6 +92,7 @@ classify_log() { # <log>    prints
         if (l ~ /^(During handling of the above exception|The above exception was the direct cause)/) { chained = 1; continue }
         # Lines of code in a traceback are quotations, not events.
         if (l ~ /^ +(File "|raise |return |[\^~]+$)/) continue
+        if (broken == "" && is_broken(l)) broken = "bug\tthe machine, not the code: " l
         c = (l ~ /^    / && !(l ~ /[Ee]rror|WARNING|FATAL/)) ? "" : class_of(l)
         # A milder sign counts only where it stands at the very end or is the error itself.
         if ((c == "transient" || c == "non_finite") && !ends_it(l) && !(l ~ /(Error|error|ERROR|fatal|FATAL|Fatal|failed|Failed|abort|Abort|stopping|Stopping|diverged|giving up|[Ee]nding|[Tt]erminat|killed)/) && i < n - 2) c = ""
@@ -99,9 +100,16 @@ classify_log() { # <log>    prints
         # died of stands before. Only where nothing stands there it is this.
         if (c == "transient" && weak == "" && (is_complaint(l) || (ends_it(l) && in_thread(i)))) weak = c "\t" l
         if (c != "" && !(weak != "" && c == "transient")) { print c "\t" l; exit }
-        if (c == "" && ends_it(l) && !in_thread(i) && !(weak != "" && l ~ /^terminate called/)) { if (!chained && !followed_up(i)) exit; chained = 0 }
+        if (c == "" && ends_it(l) && !in_thread(i) && !(weak != "" && l ~ /^terminate called/)) {
+          if (!chained && !followed_up(i)) { weak = ""; break }
+          chained = 0
+        }
       }
-      if (weak != "") print weak
+      # Still a bug, for nothing is gained by running it again here; but another one has to look for it.
+      if (broken != "") print broken; else if (weak != "") print weak
+    }
+    function is_broken(l) {
+      return l ~ /ECC_UNCORRECTABLE|[Uu]ncorrectable ECC|fallen off the bus|GPU is lost|NVRM: Xid|Unable to determine the device handle|[Dd]river version is insufficient|[Dd]river\/library version mismatch|Found no NVIDIA driver|SYSTEM_DRIVER_MISMATCH|SystemNotReady|system not yet initialized|no kernel image is available|[Ee]rrno 5[^0-9]|Input\/output error|[Ee]rrno 30[^0-9]|Read-only file system/
     }
     function is_complaint(l) {
       return l ~ /NCCL|nccl|collective operation|gloo|TCPStore|c10d|Dist(Network|Store|Backend)Error|(reset|closed) by peer|[Bb]roken pipe|remote process|got 0 bytes|^wandb: |retry loop|[Rr]etry(ing)? /

@@ -65,6 +65,17 @@ readonly KNOWN='logs logs_found logs_held logs_wide logs_wild logs_mixed'
   done
 }
 
+@test "a GPU, a driver or a disk that fails is a bug to nobody's code, and says so; it is never retried (S81, S109)" {
+  local log found n=0
+  for log in "$ROOT"/tests/fixtures/logs_wi*/bug/{ecc_tf,driver_thc,eio_rank}.log; do
+    [[ -e $log ]] || continue
+    n=$((n + 1))
+    found=$(classify_log "$log")
+    [[ $found == bug$'\t''the machine, not the code: '* ]] || fail_with "$log: $found"
+  done
+  [[ $n -ge 3 && -z $(classify_log "$ROOT/tests/fixtures/logs_wild/bug/mask_shape.log") ]]
+}
+
 @test "busybox's awk says the same" {
   # shellcheck disable=SC2086 # names of folders
   before=$(measure $KNOWN logs_blind)
