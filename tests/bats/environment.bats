@@ -46,7 +46,9 @@ says() { # <verdict> <check> <words>
 }
 
 @test "a command that hangs ends, one that prints much is read at its end, a broken pattern fails; nothing is left in /tmp (X9)" {
-  with_environment "{kernel: [{command: 'read -r -t 60 <> <(:)', expect: x}, {command: 'head -c 3000000 /dev/zero; echo; echo 42', expect: '^42\$'}], docs: [{command: 'echo a', expect: 'a('}]}"
+  with_environment "{kernel: [{command: 'read -r -t 60 <> <(:)', expect: x}, {command: 'head -c 3000000 /dev/zero; echo; echo 42', expect: '^42\$'}], docs: [{command: 'echo a', expect: a_}]}"
+  # The compiler refuses such a pattern; where it comes here all the same, nothing matches it.
+  sed -i 's/^  a_$/  "a("/' "$BOX/preflight.sh"
   sed -i 's/^readonly ENV_TIMEOUT_S=.*/readonly ENV_TIMEOUT_S=1/' "$BOX/preflight.sh"
   before=$(ls -d /tmp/gpu-runbook.* 2>/dev/null || :)
   preflight
