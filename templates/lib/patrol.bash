@@ -96,7 +96,9 @@ judge_run() {
   ((${S_failed:-0} == 0)) || escalate "${S_failed-} cells failed" "status.sh there names class and log; each class has its remedy in the runbook"
   ((${S_unsynced:-0} == 0)) || escalate "${S_unsynced-} cells are finished but not in the bundle" "make room or attach the storage, then aggregate_to_fs.sh there"
   case ${S_state-} in
-    success | 'done') over '' && return 0 ;;
+    # A proof of a part, or a power-off that failed: the record says it, and so do we.
+    success) over "${S_why:+${S_why-}; }" && return 0 ;;
+    'done') over '' && return 0 ;;
     failed)
       escalate "FAILED, $(meter_since): ${S_why:-no reason given}${FAILURE:+ ($FAILURE)}" "read its log; keep the machine; formal_run.sh start continues it"
       return 0

@@ -80,6 +80,10 @@ calm_room() { # disks that are neither full nor another test's
   look --json
   [[ $status -eq 0 ]]
   "$PYTHON" -c 'import json, sys; assert json.loads(sys.argv[1])["verdict"] == "done"' "$output"
+  # F44: a proof of a part is told as one.
+  status_says state=success running=0 pending=3 'done'=1 session=gone why='a part only: 1 cells'
+  look
+  [[ $status -eq 0 && $output == *'a part only: 1 cells'* ]] || fail_with part
 }
 
 @test "patrol: nothing running is never healthy; ended without success is failed (T33, F55 F56)" {
