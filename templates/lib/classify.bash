@@ -1,7 +1,7 @@
 # lib/classify.bash: why did a cell end? A class with its evidence, for what to do next hangs on it.
 # needs: exit log room evidence
 # Never a guess: without evidence a death by signal is "killed", and an error is a "bug".
-# reads: STOP_SIGNAL LIMIT_HIT CELL_RC CELL_LOG CELL_DIR D OOM_BEFORE OOM_AFTER
+# reads: SECRET_NAMES SECRET_VALUES STOP_SIGNAL LIMIT_HIT CELL_RC CELL_LOG CELL_DIR D OOM_BEFORE OOM_AFTER
 
 # A signal's name, into REPLY.
 signal_name() { # <number>
@@ -129,6 +129,22 @@ classify_log() { # <log>    prints
     }'
 }
 
+# The last line of a log that is the program's own and says something, into REPLY; empty where there is none.
+last_words() { # <log>
+  REPLY=$(tail -c 65536 -- "$1" 2>/dev/null | LC_ALL=C tr -d '\000-\010\013-\037\177' | grep -a '[[:alnum:]]' | grep -av '^gpu-runbook: ' | tail -n 1) || :
+  mask_secrets "$REPLY"
+  REPLY=${REPLY:0:200}
+}
+# What a record quotes from a log travels home and is read by others: the value of a secret does not. Before any cut.
+mask_secrets() { # <text>    into REPLY
+  local i
+  REPLY=$1
+  [[ -n ${SECRET_NAMES[0]+x} ]] || return 0
+  for ((i = 0; i < ${#SECRET_NAMES[@]}; i++)); do
+    ((${#SECRET_VALUES[i]} < 6)) || REPLY=${REPLY//"${SECRET_VALUES[i]}"/[${SECRET_NAMES[i]}]}
+  done
+}
+
 # Class and why of an attempt that is not a success, into CLASS and WHY. Order: what we know, what the kernel says,
 # what the exit status says, what the log says.
 classify_end() { # <evidence missing: text or empty>
@@ -151,9 +167,13 @@ classify_end() { # <evidence missing: text or empty>
   if [[ -n $said ]]; then
     class=${said%%$'\t'*} said=${said#*$'\t'}
     CLASS=$class
-    WHY="exit $CELL_RC; log: ${said:0:300}"
+    mask_secrets "$said"
+    WHY="exit $CELL_RC; log: ${REPLY:0:300}"
   fi
-  [[ -n $WHY ]] || WHY="exit $CELL_RC; nothing in the log speaks for another cause; see its end"
+  if [[ -z $WHY ]]; then
+    last_words "$CELL_LOG"
+    WHY="exit $CELL_RC; ${REPLY:+its last words: $REPLY; }nothing in the log speaks for another cause"
+  fi
   classify_disk
   if [[ $CLASS == bug || $CLASS == killed ]]; then oom_was_here && CLASS=oom_host WHY="exit $CELL_RC; the kernel killed $((OOM_AFTER - OOM_BEFORE)) process(es) of this cgroup for want of memory"; fi
   return 0

@@ -43,14 +43,15 @@ here_git() { GIT_TERMINAL_PROMPT=0 git -C "$CODE_DIR" -c core.hooksPath=/dev/nul
 
 # The commit that is to run, into COMMIT; says what does not travel.
 check_code() {
-  local dirty
+  local dirty on
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git here"
   here_git rev-parse --git-dir >/dev/null 2>&1 || refuse "$EX_MISSING" "CODE_DIR=$CODE_DIR" "it is no git work tree" "go to the code, or set CODE_DIR to it"
   COMMIT=$(here_git rev-parse -q --verify "refs/heads/$BRANCH") || refuse "$EX_GATE" "branch $BRANCH" "$CODE_DIR has no such branch" "commit the code on $BRANCH; the job names it"
   [[ $(here_git rev-parse --is-shallow-repository 2>/dev/null) != true ]] || refuse "$EX_GATE" "$CODE_DIR" "it is a shallow clone, whose history cannot travel" "git fetch --unshallow"
   dirty=$(here_git status --porcelain 2>/dev/null | wc -l) || dirty=0
   ((dirty == 0)) || log "$((dirty)) changed or untracked files in $CODE_DIR are in no commit: they stay here"
-  [[ $(here_git rev-parse -q --verify HEAD) == "$COMMIT" ]] || log "HEAD is not at $BRANCH: what travels is $BRANCH, $COMMIT"
+  on=$(here_git symbolic-ref -q --short HEAD) || on='no branch'
+  [[ $on == "$BRANCH" ]] || log "you stand on $on, and the job names $BRANCH: what travels is $BRANCH at $COMMIT"
   [[ ! -e $CODE_DIR/.gitmodules ]] || log "submodules do not travel in a bundle: get them on the box, or vendor them"
 }
 

@@ -89,3 +89,20 @@ readonly KNOWN='logs logs_found logs_held logs_wide logs_wild logs_mixed'
   head -c 300000 /dev/zero >"$HOME/nul"
   [[ $(say "$HOME/long") == bug && $(say "$HOME/nul") == bug && $(say "$HOME/missing") == bug ]]
 }
+
+@test "a bug's why quotes the last words of its log, without the value of a secret (S81 S103)" {
+  # shellcheck disable=SC2034 # classify_end reads them
+  local STOP_SIGNAL='' LIMIT_HIT='' CELL_RC=1 CELL_LOG=$HOME/log OOM_BEFORE='' OOM_AFTER='' D=$HOME CLASS WHY
+  # shellcheck disable=SC2034 # mask_secrets reads them
+  local -a SECRET_NAMES=(API_KEY SHORT) SECRET_VALUES=('s3cr[e]t*value' ab)
+  printf 'epoch 1\nTraceback (most recent call last):\n  File "x"\nValueError: bad s3cr[e]t*value about\033\n\n  ----\ngpu-runbook: ended\n' >"$CELL_LOG"
+  classify_end ''
+  [[ $CLASS == bug && $WHY == 'exit 1; its last words: ValueError: bad [API_KEY] about; nothing in the log speaks for another cause' ]] || fail_with "$WHY"
+  # Also where the line names a cause, and though a cut would hide half of it.
+  printf 'ConnectionError: %0280d s3cr[e]t*value\n' 0 >"$CELL_LOG"
+  classify_end ''
+  [[ $CLASS == transient && $WHY == *0000* && $WHY != *s3cr* ]] || fail_with "$WHY"
+  : >"$CELL_LOG"
+  classify_end ''
+  [[ $WHY == 'exit 1; nothing in the log speaks for another cause' ]] || fail_with "$WHY"
+}

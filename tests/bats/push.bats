@@ -80,8 +80,10 @@ make_data() {
   echo more >>"$CODE_DIR/train.py"
   git -C "$CODE_DIR" commit -q --amend -am other
   echo loose >"$CODE_DIR/loose.txt"
+  git -C "$CODE_DIR" checkout -q -b exp
   run --separate-stderr push
   refused 77 demo-pod
+  [[ $stderr == *'you stand on exp, and the job names main: what travels is main at '* ]]
   [[ $stderr == *'fast-forward'* && $stderr == *'1 changed or untracked'* ]]
 }
 
