@@ -22,7 +22,7 @@ judge_sizes() {
     [[ -n $where ]] || continue
     printf '  on the box:       %s tier, %s kB, %s%s\n' "$where" "$size" "$path" "$(tier_lost "$where" && printf ' (LOST by %s)' "$VERB")"
     [[ $size != unknown ]] || ! tier_lost "$where" || refuse "$EX_GATE" "$VERB $INSTANCE" "the size of $path could not be read" "look there by hand first: du -sh"
-    [[ $KIND == owned ]] && tier_lost "$where" || continue
+    if [[ $KIND != owned ]] || ! tier_lost "$where"; then continue; fi
     # The tier, not the run's folder alone: other folders of it go as well.
     path=${path%/*}
     [[ $(cd -P -- "$L" && pwd -P)/ != "$(cd -P -- "$path" && pwd -P)"/* ]] ||
@@ -34,7 +34,7 @@ judge_sizes() {
 say_left() {
   local where count size path any=false
   while read -r where count size path; do
-    [[ -n $where ]] && tier_lost "$where" || continue
+    if [[ -z $where ]] || ! tier_lost "$where"; then continue; fi
     any=true
     [[ ${path##*/} != cells ]] || path+=' (beside the results, which are home)'
     say_list "NOT at home" "$count files, $size kB, $path (LOST by $VERB)"
