@@ -110,7 +110,7 @@ sort_paths() {
 # LIST_BYTES. LIST_DIGEST is the list's own, empty until somebody needs it (list_digest) or it comes with the read-back.
 list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still being written)
   local cell=$1 dir=$D/cells/$1 path line i
-  local -a full=() before=()
+  local -a full=() seen_first=()
   list_paths "$dir" || return
   LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT='' LIST_DIGEST=''
   for path in "${LIST_PATHS[@]}"; do full+=("$dir/$path"); done
@@ -118,7 +118,7 @@ list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still b
   for path in "${full[@]}"; do
     line=${STAT_OF[$path]-}
     [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
-    before+=("$line")
+    seen_first+=("$line")
     LIST_SIZES+=("${line%%|*}")
     LIST_BYTES=$((LIST_BYTES + ${line%%|*}))
   done
@@ -126,7 +126,7 @@ list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still b
   ((LIST_BYTES < SMALL_BYTES)) || stat_many "${full[@]}"
   for ((i = 0; i < ${#full[@]}; i++)); do
     path=${full[i]}
-    [[ ${STAT_OF[$path]-} == "${before[i]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
+    [[ ${STAT_OF[$path]-} == "${seen_first[i]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
     LIST_SUMS+=("${SUM_OF[$path]}")
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
   done
