@@ -54,6 +54,7 @@ drill_kill() { # <log> <limit>    returns: 0 killed in its midst, 1 not (WHY say
         kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
         { wait "$SMOKE_PID" || rc=$?; } 2>/dev/null
         SMOKE_PIDS=''
+        smoke_stragglers "$SMOKE_WORK"
         ((rc == 137)) || { WHY='it ended by itself just then' && return 1; }
         checkpoint_stamp "$artifact"
         [[ $REPLY == "$DRILL_STAMP" ]] || DRILL_STAMP=$REPLY DRILL_FLOOR=$last
@@ -66,6 +67,7 @@ drill_kill() { # <log> <limit>    returns: 0 killed in its midst, 1 not (WHY say
   kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
   { wait "$SMOKE_PID" || :; } 2>/dev/null
   SMOKE_PIDS=''
+  smoke_stragglers "$SMOKE_WORK"
   return 1
 }
 
@@ -118,6 +120,7 @@ drill_second() { # <limit>    sets CKPT_EPOCH CKPT_STEP DRILL_NEWER
     kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
     { wait "$SMOKE_PID" || :; } 2>/dev/null
     SMOKE_PIDS=''
+    smoke_stragglers "$SMOKE_WORK"
   fi
   # It may have ended between two looks.
   checkpoint_stamp "$artifact"

@@ -43,6 +43,8 @@ watch_attempt() { # <seconds>
   until=$((REPLY + $1 * 1000))
   exec 3<"$SMOKE_LOG"
   while in_time "$until"; do
+    # Whoever waits for the attempt was killed: nobody would record how it ends.
+    kill -0 $$ 2>/dev/null || break
     note_lines
     ((n > 3 && n % 10 > 0)) || note_memory
     n=$((n + 1))
@@ -53,11 +55,11 @@ watch_attempt() { # <seconds>
 # What was measured of the attempt that has ended: MEASURED_STEP_MS, the time of one step (empty where its log named fewer than
 # two, or they came too fast to be told apart), and MEASURED_TOTAL, how many steps it said that there are ("epoch 2/40").
 measure_steps() {
-  local REPLY kind
+  local REPLY kind end
   MEASURED_STEP_MS='' MEASURED_TOTAL=''
   # What came between the last look and the end.
   now_ms
-  printf '%s %s\n' "$REPLY" 1000000000 >>"$SMOKE_WORK/times"
+  end="$REPLY 1000000000"
   kind=$(smoke_steps "$SMOKE_LOG" kind)
   read -r MEASURED_STEP_MS MEASURED_TOTAL < <(smoke_steps "$SMOKE_LOG" "$kind" lines | awk '
     FNR == NR { ms[++n] = $1; upto[n] = $2; next }
@@ -69,7 +71,10 @@ measure_steps() {
       if (!got) { got = 1; first = $2; start = at; whole = int($2 / 1000000000) }
       else if ($2 > first && int($2 / 1000000000) == whole && at > start) each = (at - start) / ($2 - first)
     }
-    END { printf "%s %s\n", (each ? int(each + 0.5) : "-"), (total ? total : "-") }' "$SMOKE_WORK/times" -) || :
+    END { printf "%s %s\n", (each ? int(each + 0.5) : "-"), (total ? total : "-") }' <(
+    cat -- "$SMOKE_WORK/times" 2>/dev/null
+    printf '%s\n' "$end"
+  ) -) || :
   MEASURED_STEP_MS=${MEASURED_STEP_MS#-} MEASURED_TOTAL=${MEASURED_TOTAL#-}
 }
 

@@ -1,5 +1,5 @@
 # lib/smoke.bash: one short trial of the job's smoke command, on the box and on the laptop (bash 3.2, BSD userland too).
-# needs: exit log path file record hash git proc measure negative
+# needs: exit log path file record hash git proc compat measure negative
 # reads: SMOKE_WHERE (box or laptop) SMOKE_RECORD (its file) SMOKE_ROOT (where scratch folders go) SMOKE_BOX_DIGEST
 #        CODE_DIR PY SMOKE_COMMAND SMOKE_ARTIFACT SMOKE_TIMEOUT_S SAVE_S NEED_DISK_BYTES, and the function
 #        smoke_env: exports a cell's environment for CELL_DIR CELL_ATTEMPT CELL_RESUME
@@ -32,6 +32,7 @@ smoke_same_code() { # reads: SMOKE_OURS
 
 # A scratch folder of our own: what a smoke makes never lies among results.
 smoke_scratch() { # sets SMOKE_WORK
+  local REPLY this
   if ! mkdir -p -- "$SMOKE_ROOT" || ! SMOKE_WORK=$(mktemp -d "$SMOKE_ROOT/smoke.XXXXXX"); then
     refuse "$EX_NOROOM" "a scratch folder in $SMOKE_ROOT" "it cannot be made" "look at its room and rights, or set SCRATCH"
   fi
@@ -39,12 +40,48 @@ smoke_scratch() { # sets SMOKE_WORK
   trap 'smoke_clean $?' EXIT
   trap 'exit 143' TERM
   trap 'exit 130' INT
-  mkdir -p -- "$SMOKE_WORK/cell" "$SMOKE_WORK/tmp" "$SMOKE_WORK/t/0" "$SMOKE_WORK/cache"
+  start_ticks $$ || :
+  this="$$ ${REPLY:--} "
+  this_host
+  if ! mkdir -p -- "$SMOKE_WORK/cell" "$SMOKE_WORK/tmp" "$SMOKE_WORK/t/0" "$SMOKE_WORK/cache" || ! printf '%s\n' "$this$REPLY" >"$SMOKE_WORK/.smoke-of"; then
+    refuse "$EX_NOROOM" "$SMOKE_WORK" "it cannot be filled" "look at its room, its inodes and rights, or set SCRATCH"
+  fi
+}
+
+# Scratch folders of smokes that were killed, with what still runs of them. Only our own, marked as that, of this machine.
+smoke_leftovers() {
+  local REPLY dir pid ticks host
+  for dir in "$SMOKE_ROOT"/smoke.*; do
+    [[ -O $dir && ! -L $dir && -f $dir/.smoke-of ]] || continue
+    read -r pid ticks host <"$dir/.smoke-of" || continue
+    this_host
+    [[ $host == "$REPLY" && $pid =~ ^[1-9][0-9]*$ ]] || continue
+    if [[ $ticks == - ]]; then ! kill -0 "$pid" 2>/dev/null || continue; else ! same_process "$pid" "$ticks" || continue; fi
+    smoke_stragglers "$dir"
+    rm -rf -- "${dir:?}" && log "removed $dir of a smoke that was killed"
+  done
+}
+
+# End what an attempt started and what left its group: known by CELL_DIR in its environment, where /proc shows it.
+smoke_stragglers() { # <scratch folder>    sets SMOKE_STRAGGLERS: how many there were
+  local file round found
+  SMOKE_STRAGGLERS=0
+  for round in 1 2 3 4 5; do
+    found=$(grep -lsF -- "CELL_DIR=$1/cell" /proc/[0-9]*/environ 2>/dev/null) || :
+    [[ -n $found ]] || return 0
+    while IFS= read -r file; do
+      file=${file#/proc/}
+      kill -KILL "${file%/environ}" 2>/dev/null || continue
+      ((round > 1)) || SMOKE_STRAGGLERS=$((SMOKE_STRAGGLERS + 1))
+    done <<<"$found"
+    sleep 0.1 2>/dev/null || sleep 1
+  done
 }
 smoke_clean() { # <status>
   local pid
   trap - EXIT
   for pid in $SMOKE_PIDS; do kill -KILL -- "-$pid" 2>/dev/null || :; done
+  smoke_stragglers "$SMOKE_WORK"
   rm -rf -- "${SMOKE_WORK:?}"
   exit "$1"
 }
@@ -72,13 +109,14 @@ smoke_launch() { # <attempt> <resume 0 or 1> <log>
 
 # Wait for the attempt within the limit; the whole group ends with it. Sets SMOKE_EXIT and SMOKE_LATE.
 smoke_wait() {
-  local dog rc=0
-  SMOKE_LATE=0
+  local REPLY dog rc=0 until
+  now_ms
+  until=$((REPLY + SMOKE_TIMEOUT_S * 1000))
   set -m
   (
-    watch_attempt "$SMOKE_TIMEOUT_S"
-    : >"$SMOKE_WORK/late"
-    kill -TERM -- "-$SMOKE_PID"
+    # Whatever cannot be noted (a full disk): the limit holds.
+    watch_attempt "$SMOKE_TIMEOUT_S" || :
+    kill -TERM -- "-$SMOKE_PID" || :
     sleep 10
     kill -KILL -- "-$SMOKE_PID"
   ) </dev/null >/dev/null 2>&1 &
@@ -89,7 +127,10 @@ smoke_wait() {
   { kill -KILL -- "-$dog" && wait "$dog"; } >/dev/null 2>&1 || :
   kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
   SMOKE_PIDS=''
-  [[ ! -e $SMOKE_WORK/late ]] || SMOKE_LATE=1
+  SMOKE_LATE=0
+  in_time "$until" || SMOKE_LATE=1
+  smoke_stragglers "$SMOKE_WORK"
+  ((SMOKE_STRAGGLERS == 0)) || log "warning: $SMOKE_STRAGGLERS process(es) of the trial outlived it and were ended"
   SMOKE_PEAK=''
   if { IFS= read -r SMOKE_PEAK <"$SMOKE_WORK/peak"; } 2>/dev/null && [[ $SMOKE_PEAK =~ ^[0-9]+$ ]]; then SMOKE_PEAK=$((SMOKE_PEAK * 1024)); else SMOKE_PEAK=''; fi
   SMOKE_EXIT=$rc
@@ -132,6 +173,22 @@ smoke_fresh() { # <artifact>
   [[ -n $(find "$1" -type f ! -newer "$SMOKE_WORK/end" -newer "$SMOKE_WORK/start" | head -n 1) && -z $(find "$1" -type f -newer "$SMOKE_WORK/end" | head -n 1) ]]
 }
 
+# Did the trial write among results (X1)? While no run has begun there, nobody else does. Sets SMOKE_WHY.
+smoke_spilled() { # reads: SMOKE_RESULTS (folders, may be none) HF_HOME    returns: 0 it did
+  local found dir skip=() look=()
+  for dir in ${SMOKE_RESULTS[@]+"${SMOKE_RESULTS[@]}"}; do [[ ! -d $dir ]] || look+=("$dir"); done
+  ((${#look[@]} > 0)) || return 1
+  for dir in "$CODE_DIR" "$SMOKE_ROOT" "${SMOKE_RECORD%/*}/drill.json" ${HF_HOME:+"$HF_HOME"}; do skip+=(-path "$dir" -prune -o); done
+  found=$(bounded 60 find "${look[@]}" "${skip[@]}" -type f -newer "$SMOKE_WORK/start" -print 2>/dev/null </dev/null | head -n 1) || :
+  [[ -n $found ]] || return 1
+  found=${found//[[:cntrl:]]/?}
+  if [[ -e ${SMOKE_RESULTS[0]}/run.json ]]; then
+    log "warning: $found was written meanwhile, by the run or by the trial; a trial writes into CELL_DIR alone"
+    return 1
+  fi
+  SMOKE_WHY="it wrote among results, outside of CELL_DIR: $found"
+}
+
 # Was it a real trial? Exit 0 in time, no traceback, and a fresh artifact. Sets SMOKE_RESULT and SMOKE_WHY.
 smoke_judge() { # <log>
   local REPLY artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
@@ -139,7 +196,7 @@ smoke_judge() { # <log>
   now_ms
   SMOKE_SECONDS=$(((REPLY - SMOKE_BEGIN) / 1000))
   smoke_same_code
-  : >"$SMOKE_WORK/end"
+  : >"$SMOKE_WORK/end" || refuse "$EX_NOROOM" "$SMOKE_WORK" "there is no room for an empty file" "look at its inodes, or set SCRATCH"
   if ((SMOKE_LATE)); then
     SMOKE_WHY="it was not done in $SMOKE_TIMEOUT_S s"
   elif ((SMOKE_EXIT != 0)); then
@@ -147,7 +204,7 @@ smoke_judge() { # <log>
     case $SMOKE_EXIT in 126 | 127) SMOKE_WHY+=": a command of it cannot be run, or is not on PATH" ;; esac
   elif grep -q 'Traceback (most recent call last)' "$1"; then
     SMOKE_WHY="it ended with 0, but its log holds a traceback"
-  elif ! smoke_fresh "$artifact"; then
+  elif ! smoke_fresh "$artifact" || smoke_spilled; then
     :
   elif ! smoke_digest "$artifact" || ((SMOKE_BYTES == 0)); then
     SMOKE_WHY="$SMOKE_ARTIFACT is empty or cannot be read"
@@ -297,6 +354,7 @@ smoke_go() { # <folders of our own output...>
   fi
   [[ $SMOKE_COMMAND == *[![:space:]]* ]] || refuse "$EX_CONFIG" "smoke" "the job's smoke command is empty" "write one in the job and compile again"
   negative_known
+  smoke_leftovers
   smoke_scratch
   # Until this one has ended, no earlier record opens a gate.
   smoke_write failed '' '' '' '' '' '' 'it was started and has not ended' ||

@@ -37,6 +37,10 @@ readonly DURABLE_TIER_PATH=/data
 readonly DURABLE_PROOF=marker
 # seconds between our signal and the kill: save_s + 10
 readonly GRACE_S=12
+# the platform's warning signal
+readonly SIGNAL=TERM
+# the same behind the platform's own signal: save_s + 10
+readonly SIGNAL_GRACE_S=12
 # seconds for one attempt; 0: no limit
 readonly WALL_S=600
 # seconds without a sign of life; 0: no limit
@@ -60,8 +64,26 @@ readonly -a PRUNE=(
 readonly -a SECRETS=()
 # mirrors, exported to every cell
 readonly -a MIRRORS=()
+# checkpoints, relative to CELL_DIR; empty: not said
+readonly CKPT_PATTERN=''
+# what a complete one holds
+readonly -a CKPT_FILES=()
+# what is written last, in it or behind its name
+readonly CKPT_MARKER=''
+# the least that it holds
+readonly CKPT_BYTES=0
 # data that must be there, relative to the code
 readonly -a DATA_PATHS=()
+# and how many files each must hold
+readonly -a DATA_FILES=()
+# and how many bytes; empty: not said
+readonly -a DATA_SIZES=()
+# and its digest, where it is one file
+readonly -a DATA_SUMS=()
+# and the list of its digests, relative to the code
+readonly -a DATA_LISTS=()
+# hf_home: below HF_HOME, not below the code
+readonly -a DATA_UNDER=()
 # --- end of bound values ---
 
 # lib/exit.bash: exit codes by name, the same in every script.
@@ -95,6 +117,12 @@ log() { # <words...>
   printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
 }
 
+# What a trap has to say: the wait that it came into has its stderr turned away, so it is said behind that.
+say_late() { # reads: LATE
+  [[ -z ${LATE-} ]] || log "$LATE"
+  LATE=''
+}
+
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
   printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
@@ -126,7 +154,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -178,6 +206,11 @@ require_path() { # <variable name>
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
@@ -186,12 +219,20 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
 # With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
 # The rename itself may be lost; the old text is then still true.
 replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  local REPLY file=$1 text=$2 dir=${1%/*} tmp how=${3-}
   shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
@@ -201,7 +242,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
     return "$EX_COPY"
   fi
   [[ -n $how ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+  read_text "$file" && [[ $REPLY == "$text" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
@@ -246,8 +287,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_raw() { # <name> <integer, true, false or null>
@@ -279,49 +320,48 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
+  local REPLY file=$1 schema=$2 run_id=${3-}
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
+  read_text "$file" || return 2
+  parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
+parse_record() { # returns: 0, or 2 where it is not a whole record
+  local IFS=$'\n' line member value in_list=0
+  local -a lines=()
+  [[ $REPLY == '{'$'\n'*$'\n''}'$'\n' && $REPLY != *$'\n\n'* ]] || return 2
+  REPLY=${REPLY#'{'$'\n'}
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${REPLY%$'\n''}'$'\n'})
+  set +f
+  for line in ${lines[@]+"${lines[@]}"}; do
+    case $line in
+      '  "'[a-z]*'": '*)
+        member=${line#'  "'}
+        member=${member%%\"*}
+        value=${line#*'": '}
+        value=${value%,}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        case $value in
+          '"'*'"') value=${value#\"} && value=${value%\"} ;;
+          null) value='' ;;
+          true | false) ;;
+          '[') in_list=1 && continue ;;
+          '[]') continue ;;
+          *) [[ $value == [0-9-]* && ${value#-} != *[!0-9]* && $value != - ]] || return 2 ;;
+        esac
+        printf -v "R_$member" '%s' "$value"
+        ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      *) return 2 ;;
+    esac
+  done
 }
 
 # lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
@@ -368,18 +408,20 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -392,7 +434,7 @@ hash_tool_small() {
 hash_text() { # <text>    sets REPLY
   local HASH_TOOL=${HASH_TOOL-}
   hash_tool_small
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=$(exec_hash_tool < <(printf '%s' "$1")) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -456,22 +498,47 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
-is_mount_point() { # <path>
+# The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
+# which costs no look at a dead mount; the last of several mounts at one place hides the others.
+mount_type() { # <path>
   local line fields
+  REPLY=''
   while IFS= read -r line; do
     read -ra fields <<<"$line"
     # The kernel writes a blank as \040.
-    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+    [[ ${fields[4]-} == "${1// /\\040}" && $line == *' - '* ]] || continue
+    line=${line#* - }
+    REPLY=${line%% *}
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
-  return 1
+  [[ -n $REPLY ]]
+}
+# What a type of file system is made of, into REPLY: network, local, or unknown (virtiofs, 9p: what the host has).
+mount_kind() { # <type>
+  case $1 in
+    fuseblk | fuse.fuse-overlayfs | ext[234] | xfs | btrfs | bcachefs | zfs | f2fs | overlay | tmpfs | ramfs | vfat | ntfs3) REPLY=local ;;
+    nfs | nfs4 | cifs | smb3 | ceph | lustre | gpfs | beegfs | glusterfs | moosefs | wekafs | panfs | afs | fuse | fuse.*) REPLY=network ;;
+    *) REPLY=unknown ;;
+  esac
 }
 
 # Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
-prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
+  local type
   REPLY=
   case $2 in
-    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    mount | mount-network | mount-local)
+      if ! mount_type "$1"; then
+        REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk"
+      else
+        type=$REPLY
+        mount_kind "$type"
+        case $2,$REPLY in
+          mount-network,local) REPLY="$1 is a local disk ($type), not the storage of the network that is meant: it does not survive as that does" ;;
+          mount-local,network) REPLY="$1 is storage of the network ($type), not the box's own disk that is meant" ;;
+          *) REPLY= ;;
+        esac
+      fi
+      ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
     *) REPLY="the proof '$2' is not known" ;;
@@ -479,19 +546,26 @@ prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
   [[ -z $REPLY ]] || return "$EX_COPY"
 }
 
-# The durable tier, proven before the first byte goes to it. Refuses 74.
+# Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
-prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
-  [[ -n $DURABLE_DIR ]] || return 0
+durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
   local REPLY tier=$DURABLE_TIER_PATH
+  TIER_SAID=()
+  [[ -n $DURABLE_DIR ]] || return 0
   expand_path tier
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
-      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
+      TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
   elif [[ ! -d $DURABLE_DIR ]]; then
     # Not the profile's place: then nothing proves it but that a person made the folder.
-    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
+    TIER_SAID=("DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR")
   fi
+  ((${#TIER_SAID[@]} == 0)) || return "$EX_COPY"
+}
+
+# The durable tier, proven before the first byte goes to it. Refuses 74.
+prove_durable() {
+  durable_there || refuse "$EX_COPY" "${TIER_SAID[@]}"
 }
 
 # lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
@@ -527,30 +601,45 @@ scratch_apart() {
   done
 }
 
+# The real path of a folder, into REPLY, without a process: there and back again.
+real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+  local before=$PWD
+  REPLY=''
+  cd -P -- "$1" 2>/dev/null || return 1
+  REPLY=$PWD
+  # The folder that we stood in may be gone by now; nothing that follows needs it.
+  cd -- "$before" 2>/dev/null || :
+}
+
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
-  local dir=${BASH_SOURCE[0]-}
+  local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+  real_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Digest of the folder that this script lies in, into REPLY: which scripts these are.
 box_digest() { # <folder box/>
-  local file text=''
+  local HASH_TOOL=${HASH_TOOL-} file said='' text=''
+  local -a files=()
   for file in "$1"/*; do
-    [[ -f $file ]] || continue
-    hash_file "$file" || return "$EX_INTEGRITY"
-    text+="$REPLY  ${file##*/}"$'\n'
+    [[ ! -f $file ]] || files+=("$file")
   done
+  hash_tool_small
+  ((${#files[@]} == 0)) || said=$(exec_hash_tool "${files[@]}" 2>/dev/null) || return "$EX_INTEGRITY"
+  while IFS= read -r file; do
+    [[ -z $file ]] || text+="${file:0:64}  ${file##*/}"$'\n'
+  done <<<"$said"
   hash_text "$text"
 }
 
 # Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
 may_be_repository() { # <folder>
-  local dir
+  local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  real_folder "$1" || return 0
+  dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
     [[ -n $dir ]] || return 1
@@ -599,25 +688,28 @@ new_run() { # <formal> <shard>: create the record, or find that another start wa
 
 # Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
-  local rc=0 text
+  local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
   ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
   ((rc == 1)) || return 0
   [[ $B != "$D" && -e $B/run.json ]] || return 1
   read_record "$B/run.json" run/1 ||
     refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
-  text=$(<"$B/run.json")
-  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_text "$B/run.json"
+  create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
 }
 
 # The durable copy: made where it is missing, refused where it is another run's.
 mirror_run() {
   [[ $B != "$D" ]] || return 0
-  local id=$R_run_id text rc=0
-  text=$(<"$D/run.json")
+  local REPLY id=$R_run_id text rc=0
+  read_text "$D/run.json" || refuse "$EX_INTEGRITY" "$D/run.json" "it cannot be read" "look at the data tier"
+  text=$REPLY
+  # The very same text is the very same run.
+  ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
   [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
-  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+  create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
     refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
@@ -693,15 +785,16 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 # needs: exit log path
 
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
+# What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
   # Set once: to switch the locale for each line costs more than all the rest.
-  local LC_ALL=C file=$1 line n=0 name command
+  local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  QUEUE_NAMES=()
-  QUEUE_COMMANDS=()
   [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
-  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
+  QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -725,6 +818,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     QUEUE_COMMANDS+=("$command")
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+  QUEUE_TEXT=$text
 }
 
 # What is wrong with one line.
@@ -745,39 +839,6 @@ queue_index() { # <cell>    returns: 1 where it is not there
   return 1
 }
 
-# lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash run
-# reads: PY D
-
-# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY.
-# What cannot be asked is said so; a hanging interpreter is left after 60 s.
-describe_environment() {
-  local said run=() driver=none
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
-  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, platform, sys
-from importlib import metadata
-names = sorted({"%s==%s" % (d.metadata["Name"], d.version) for d in metadata.distributions()})
-print(json.dumps({"packages": names, "python": platform.python_version(), "where": sys.prefix}, sort_keys=True))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
-  { IFS= read -r driver </proc/driver/nvidia/version; } 2>/dev/null || :
-  REPLY="$said"$'\n'"driver $driver"$'\n'
-}
-
-# The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
-env_spec() {
-  local REPLY text before=''
-  [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
-  describe_environment
-  text=$REPLY
-  ENV_SPEC=unknown
-  hash_text "$text" && ENV_SPEC=${REPLY:0:8}
-  before=''
-  { IFS= read -r -d '' before <"$D/environment.txt"; } 2>/dev/null || :
-  [[ $before != "$text" ]] || return 0
-  [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
-  event environment - - "$ENV_SPEC"
-  { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || log "could not write $D/environment.txt"
-}
-
 # lib/hashes.bash: many files at once: their digests by all cores, their sizes and times in one look.
 # needs: exit log hash
 
@@ -790,7 +851,7 @@ stat_many() { # <path...>
     while IFS= read -r line; do
       rest=${line#*|*|*|*|}
       STAT_OF[$rest]=${line%"|$rest"}
-    done < <(TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
+    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
     shift $(($# < 500 ? $# : 500))
   done
 }
@@ -802,16 +863,13 @@ forget_cached() { # <path...>
   for path in "$@"; do dd if="$path" of=/dev/null iflag=nocache count=0 2>/dev/null || return 0; done
 }
 
-# One worker: the tool over its share, some hundred names a call.
+# One worker: the tool over its share, some hundred names a call; the last call becomes the tool.
 hash_share() { # <path...>    prints lines of the tool
-  while (($# > 0)); do
-    case $HASH_TOOL in
-      openssl) openssl dgst -sha256 -r "${@:1:200}" ;;
-      sha256sum) sha256sum -- "${@:1:200}" ;;
-      shasum) shasum -a 256 -- "${@:1:200}" ;;
-    esac 2>/dev/null || :
-    shift $(($# < 200 ? $# : 200))
+  while (($# > 200)); do
+    (exec_hash_tool "${@:1:200}") 2>/dev/null || :
+    shift 200
   done
+  (($# == 0)) || exec_hash_tool "$@" 2>/dev/null
 }
 
 # How many workers: the cores that we may use, and not more than there are files.
@@ -825,46 +883,135 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  local REPLY path line n best i share fd all=0
-  local -a load=() fds=()
-  local -A of=()
+  local REPLY path line all=0
   declare -gA SUM_OF
   SUM_OF=()
   (($# > 0)) || return 0
-  # Little work is done sooner by one than shared out.
   for path in "$@"; do
     line=${STAT_OF[$path]-4194304}
     all=$((all + ${line%%|*}))
   done
-  REPLY=1
   local HASH_TOOL=${HASH_TOOL-}
   if ((all < 4194304)); then
+    # Little work is done sooner by one than shared out.
     hash_tool_small
+    read_sums < <(hash_share "$@")
   else
     hash_tool
     hash_workers $#
+    share_out "$REPLY" "$@"
   fi
-  n=$REPLY
+  ((${#SUM_OF[@]} >= $#))
+}
+read_sums() { # the tool's lines from standard input into SUM_OF
+  local line
+  while IFS= read -r line; do
+    [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
+  done
+}
+share_out() { # <workers> <path...>
+  local path line n=$1 best i share fd
+  local -a load=() fds=()
+  local -A burden=()
+  shift
   for ((i = 0; i < n; i++)); do load[i]=0; done
   for path in "$@"; do
     best=0
     for ((i = 1; i < n; i++)); do ((load[i] >= load[best])) || best=$i; done
     line=${STAT_OF[$path]-1}
     load[best]=$((load[best] + ${line%%|*} + 4096))
-    of[$best]+=$path$'\n'
+    burden[$best]+=$path$'\n'
   done
   for ((i = 0; i < n; i++)); do
-    IFS=$'\n' read -r -d '' -a share <<<"${of[$i]-}" || :
+    IFS=$'\n' read -r -d '' -a share <<<"${burden[$i]-}" || :
     exec {fd}< <(hash_share ${share[@]+"${share[@]}"})
     fds+=("$fd")
   done
   for fd in "${fds[@]}"; do
-    while IFS= read -r line; do
-      [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
-    done <&"$fd"
+    read_sums <&"$fd"
     exec {fd}<&-
   done
-  ((${#SUM_OF[@]} >= $#))
+}
+
+# lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
+# needs: exit log hash hashes run
+# reads: PY D
+
+# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
+# into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
+# after 60 s.
+describe_environment() {
+  local said run=()
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  ENV_FOLDERS=''
+  # shellcheck disable=SC2034 # preflight has no use for them
+  [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
+  gpu_driver
+  REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+gpu_driver() { # into REPLY
+  REPLY=none
+  { IFS= read -r REPLY </proc/driver/nvidia/version; } 2>/dev/null || :
+}
+
+# By what an environment that was described before is known again, without its interpreter: the driver, what decides where
+# packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
+# folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
+environment_key() { # <folders, a line each>
+  local path head='' text
+  local -a paths=()
+  gpu_driver
+  text="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
+  REPLY=''
+  path=$(type -P "$PY") && [[ -n $1 ]] || return 0
+  { IFS= read -r -n 2 head <"$path"; } 2>/dev/null || :
+  [[ $head != '#!' ]] || return 0
+  paths=("$path" "${path%/*}/../pyvenv.cfg")
+  while IFS= read -r path; do paths+=("$path"); done <<<"$1"
+  stat_many "${paths[@]}"
+  for path in "${paths[@]}"; do text+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
+  REPLY=$text
+}
+
+# The description that the run has, if it is still true of this environment. Into REPLY.
+known_environment() { # returns: 0, or 1: ask the interpreter
+  local key path where=''
+  read_text "$D/.environment.key" && [[ -n $REPLY ]] || return 1
+  key=$REPLY
+  # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
+  while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$key"
+  where=${where#*$'\n'*$'\n'*$'\n'}
+  environment_key "${where%$'\n'}"
+  [[ -n $REPLY && $REPLY == "$key" ]] || return 1
+  read_text "$D/environment.txt" && [[ -n $REPLY ]]
+}
+
+# The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
+env_spec() {
+  local REPLY text before=''
+  [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
+  if known_environment; then
+    text=$REPLY
+  else
+    describe_environment
+    text=$REPLY
+    environment_key "$ENV_FOLDERS"
+    { printf '%s' "$REPLY" >"$D/.environment.key"; } 2>/dev/null || :
+  fi
+  ENV_SPEC=unknown
+  hash_text "$text" && ENV_SPEC=${REPLY:0:8}
+  ! read_text "$D/environment.txt" || before=$REPLY
+  [[ $before != "$text" ]] || return 0
+  [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
+  event environment - - "$ENV_SPEC"
+  { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || log "could not write $D/environment.txt"
 }
 
 # lib/bundle.bash: a cell's results on their way into the bundle: listed, copied, read back, committed.
@@ -874,6 +1021,10 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
 # and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+
+# Results below this in all are small: hashed and copied in a moment. Looks that cost a process and would see what happens in
+# that moment (free room, a second stat, having the kernel forget what it keeps) are for more; the digests are for all.
+readonly SMALL_BYTES=1048576
 
 # Is this the name of a file that some transfer or writer left half done?
 is_leftover() { # <path below the cell>
@@ -971,32 +1122,38 @@ sort_paths() {
   done
 }
 
-# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_DIGEST LIST_PATHS
-# LIST_SUMS LIST_SIZES LIST_BYTES.
+# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_PATHS LIST_SUMS LIST_SIZES
+# LIST_BYTES. LIST_DIGEST is the list's own, empty until somebody needs it (list_digest) or it comes with the read-back.
 list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still being written)
-  local REPLY cell=$1 dir=$D/cells/$1 path line i
-  local -a full=()
-  local -A before=()
+  local cell=$1 dir=$D/cells/$1 path line i
+  local -a full=() seen_first=()
   list_paths "$dir" || return
-  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT=''
+  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT='' LIST_DIGEST=''
   for path in "${LIST_PATHS[@]}"; do full+=("$dir/$path"); done
   stat_many "${full[@]}"
-  for path in "${full[@]}"; do before[$path]=${STAT_OF[$path]-}; done
-  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
-  stat_many "${full[@]}"
-  for ((i = 0; i < ${#full[@]}; i++)); do
-    path=${full[i]}
+  for path in "${full[@]}"; do
     line=${STAT_OF[$path]-}
-    [[ -n $line && $line == "${before[$path]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
-    LIST_SUMS+=("${SUM_OF[$path]}")
+    [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
+    seen_first+=("$line")
     LIST_SIZES+=("${line%%|*}")
     LIST_BYTES=$((LIST_BYTES + ${line%%|*}))
+  done
+  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  ((LIST_BYTES < SMALL_BYTES)) || stat_many "${full[@]}"
+  for ((i = 0; i < ${#full[@]}; i++)); do
+    path=${full[i]}
+    [[ ${STAT_OF[$path]-} == "${seen_first[i]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
+    LIST_SUMS+=("${SUM_OF[$path]}")
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
   done
+  # The commit takes the list from here and a repeated sync takes new digests: from the file only its own digest is taken.
+  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
+}
+list_digest() { # into LIST_DIGEST
+  local REPLY
+  [[ -z $LIST_DIGEST ]] || return 0
   hash_text "$LIST_TEXT" || return "$EX_COPY"
   LIST_DIGEST=$REPLY
-  # Nothing is ever read from it: the commit takes the list from here, a repeated sync takes new digests.
-  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
@@ -1031,15 +1188,12 @@ cell_record() { # <state> <why> <files digest>
 }
 
 # Remove what an earlier sync of this cell, killed half-way, left in the bundle: our own names and nothing else.
-drop_own_leftovers() { # <target folder>
-  local path pid
-  [[ -d $1 ]] || return 0
-  while IFS= read -r -d '' path; do
-    pid=${path##*/.gr-}
-    pid=${pid%%-*}
-    if [[ ! $pid =~ ^[0-9]+$ ]] || start_ticks "$pid"; then continue; fi
-    rm -f -- "$path" || return "$EX_COPY"
-  done < <(find "$1" -type f -name '.gr-*-*.tmp' -print0 2>/dev/null)
+drop_own_leftovers() { # <cell>
+  local path
+  for path in "$B/.syncing/$1".[0-9]*; do
+    if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]] || start_ticks "${path##*.}"; then continue; fi
+    rm -rf -- "${path:?}" || return "$EX_COPY"
+  done
 }
 
 # Which files of the list are not in TARGET as they should be: indices into TODO, their bytes into TODO_BYTES.
@@ -1051,8 +1205,11 @@ sync_todo() { # <target folder>
     path=$1/$path
     [[ ! -f $path || -L $path ]] || same+=("$path")
   done
-  stat_many ${same[@]+"${same[@]}"}
-  hash_many ${same[@]+"${same[@]}"} || :
+  SUM_OF=()
+  if ((${#same[@]} > 0)); then
+    stat_many "${same[@]}"
+    hash_many "${same[@]}" || :
+  fi
   for ((i = 0; i < ${#LIST_PATHS[@]}; i++)); do
     path=$1/${LIST_PATHS[i]}
     [[ ${SUM_OF[$path]-} != "${LIST_SUMS[i]}" ]] || continue
@@ -1061,115 +1218,182 @@ sync_todo() { # <target folder>
   done
 }
 
-# Room for the whole copy, before its first byte: the old files stay until the new ones are proven. For little a look is not
-# worth its price: cp says the same, and as early.
+# Room for the whole copy, before its first byte: the old files stay until the new ones are proven. Where it is
+# little cp says the same, and as early.
 sync_room() { # <target folder>    returns: 0 or 73
-  ((TODO_BYTES >= 1048576 || ${#TODO[@]} > 64)) || return 0
+  ((TODO_BYTES >= SMALL_BYTES || ${#TODO[@]} > 64)) || return 0
   look_room "$1"
   if [[ -n ${ROOM_BYTES[0]} ]] && ((TODO_BYTES + 65536 > ROOM_BYTES[0])); then
     log "no room for the copy: it needs $TODO_BYTES bytes, $1 has ${ROOM_BYTES[0]}"
     return "$EX_NOROOM"
   fi
-  if [[ -n ${ROOM_INODES[0]} ]] && ((${#TODO[@]} + 6 > ROOM_INODES[0])); then
+  if [[ -n ${ROOM_INODES[0]} ]] && ((${#TODO[@]} + 8 > ROOM_INODES[0])); then
     log "no room for the copy: it needs ${#TODO[@]} files, $1 has inodes for ${ROOM_INODES[0]}"
     return "$EX_NOROOM"
   fi
 }
 
-# One file under a temporary name in its own target folder. Says 73 where the disk is full.
-copy_one() { # <source> <folder> <temporary path>
-  local said
-  [[ -d $2 ]] || mkdir -p -- "$2" || return "$EX_COPY"
-  [[ ! -L $2 ]] || { log "$2 is a link, not a folder of the bundle" && return "$EX_COPY"; }
+# TODO in runs of files that lie in one folder: RUN_FOLDER (below the cell's, empty for itself) and RUN_FIRST, where in TODO it
+# begins. A call of cp or mv takes a run whole.
+split_runs() {
+  local i folder last='' n=0
+  RUN_FOLDER=() RUN_FIRST=()
+  for ((i = 0; i < ${#TODO[@]}; i++)); do
+    folder=${LIST_PATHS[TODO[i]]}
+    if [[ $folder == */* ]]; then folder=${folder%/*}; else folder=''; fi
+    n=$((n + 1))
+    if ((i == 0 || n > 200)) || [[ $folder != "$last" ]]; then
+      RUN_FOLDER+=("$folder") RUN_FIRST+=("$i")
+      last=$folder n=1
+    fi
+  done
+  RUN_FIRST+=("${#TODO[@]}")
+}
+
+# The files of run N below FOLDER, into RUN_FILES.
+run_files() { # <n> <folder>
+  local i
+  RUN_FILES=()
+  for ((i = RUN_FIRST[$1]; i < RUN_FIRST[$1 + 1]; i++)); do RUN_FILES+=("$2/${LIST_PATHS[TODO[i]]}"); done
+}
+
+# The folders of the copy below ROOT, all in one call; none of them may be a link.
+make_folders_below() { # <root> [further folders...]
+  local n folder root=$1
+  local -a folders=("$@")
+  for folder in ${RUN_FOLDER[@]+"${RUN_FOLDER[@]}"}; do
+    [[ -z $folder ]] || folders+=("$root/$folder")
+  done
+  for ((n = 0; n < ${#folders[@]}; n += 500)); do
+    mkdir -p -- "${folders[@]:n:500}" 2>/dev/null || { log "$root cannot be made" && return "$EX_COPY"; }
+  done
+  for folder in "${folders[@]}"; do
+    [[ ! -L $folder ]] || { log "$folder is a link, not a folder of the bundle" && return "$EX_COPY"; }
+  done
+}
+
+# Files into a folder, under their names. Says 73 where the disk is full.
+copy_files() { # <folder> <files...>
+  local said to=$1
+  shift
   # In English: what it says decides.
-  said=$(LC_ALL=C cp -L -- "$1" "$3" 2>&1) && return 0
+  said=$(LC_ALL=C exec cp -L -- "$@" "$to/" 2>&1) && return 0
   said=${said//[[:cntrl:]]/ }
   case $said in
-    *'No space left'* | *'quota exceeded'*) log "no room for the copy of $1: $said" && return "$EX_NOROOM" ;;
+    *'No space left'* | *'quota exceeded'*) log "no room for the copy of ${1%/*}: $said" && return "$EX_NOROOM" ;;
   esac
-  log "copying $1 failed: $said"
+  log "copying from ${1%/*} failed: $said"
   return "$EX_COPY"
 }
 
-# Copy what TODO names, flush, read back, and only then rename. The last good copy stays until the new one is proven.
-sync_files() { # <source folder> <target folder>
-  local source=$1 target=$2 i to tmp rc=0
+# The copies in TMP, flushed and read back, the list with them: each digest must be its source's.
+prove_copies() { # <temporary folder> <target folder> <the list's file>
+  local i tmp
   local -a tmps=()
-  declare -gA STAT_OF
+  for i in "${TODO[@]}"; do tmps+=("$1/${LIST_PATHS[i]}"); done
+  flush "${tmps[@]}" || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
+  ((TODO_BYTES < SMALL_BYTES)) || forget_cached "${tmps[@]}"
+  declare -gA STAT_OF=()
+  # For sharing out the reading.
+  # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
   for i in "${TODO[@]}"; do
-    to=$target/${LIST_PATHS[i]}
-    tmp=${to%/*}/.gr-$$-$i.tmp
-    tmps+=("$tmp")
-    copy_one "$source/${LIST_PATHS[i]}" "${to%/*}" "$tmp" || { rc=$? && break; }
-    # For sharing out the reading.
-    # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
+    tmp=$1/${LIST_PATHS[i]}
     STAT_OF[$tmp]=${LIST_SIZES[i]}
   done
-  if ((rc == 0)); then
-    flush "${tmps[@]}" || { log "the copy to $target cannot be flushed: no room, a quota, or its disk is failing" && rc=$EX_COPY; }
-  fi
-  if ((rc == 0)); then
-    forget_cached "${tmps[@]}"
-    hash_many "${tmps[@]}" || rc=$EX_COPY
-  fi
+  STAT_OF[$3]=${#LIST_TEXT}
+  hash_many "${tmps[@]}" "$3" || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
   for i in "${TODO[@]}"; do
-    ((rc == 0)) || break
-    to=$target/${LIST_PATHS[i]}
-    tmp=${to%/*}/.gr-$$-$i.tmp
+    tmp=$1/${LIST_PATHS[i]}
     if [[ ${SUM_OF[$tmp]-} != "${LIST_SUMS[i]}" ]]; then
-      log "the copy of ${LIST_PATHS[i]} on $target reads back as ${SUM_OF[$tmp]-nothing}, its source was ${LIST_SUMS[i]}"
-      rc=$EX_COPY
+      log "the copy of ${LIST_PATHS[i]} on $2 reads back as ${SUM_OF[$tmp]-nothing}, its source was ${LIST_SUMS[i]}: a bad disk, or the source is still being written"
+      return "$EX_COPY"
     fi
   done
-  for i in "${TODO[@]}"; do
-    ((rc == 0)) || break
-    to=$target/${LIST_PATHS[i]}
-    [[ ! -d $to ]] || { log "$to is a folder where a file is to be" && rc=$EX_COPY && break; }
-    mv -f -- "${to%/*}/.gr-$$-$i.tmp" "$to" || rc=$EX_COPY
+  LIST_DIGEST=${SUM_OF[$3]}
+}
+
+# Copy what TODO names, flush, read back, and only then rename: the whole folder where the bundle has none of the cell yet,
+# else file by file. The last good copy stays until the new one is proven.
+sync_files() { # <cell> <the list's file>
+  local target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ n rc=0
+  split_runs
+  make_folders_below "$tmp" "$B/final_ckpts" "$B/records" || return
+  for ((n = 0; n < ${#RUN_FOLDER[@]} && rc == 0; n++)); do
+    run_files "$n" "$D/cells/$1"
+    copy_files "$tmp/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || rc=$?
   done
-  ((rc == 0)) || rm -f -- "${tmps[@]}"
+  ((rc != 0)) || prove_copies "$tmp" "$target" "$2" || rc=$?
+  # Some mounts cannot rename a folder.
+  if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
+    # Had another made the target in that moment, ours would lie inside it.
+    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
+    return 0
+  fi
+  ((rc != 0)) || move_files "$tmp" "$target" || rc=$?
+  rm -rf -- "${tmp:?}" || rc=$EX_COPY
   return "$rc"
+}
+move_files() { # <temporary folder> <target folder>
+  local n file
+  make_folders_below "$2" || return
+  for ((n = 0; n < ${#RUN_FOLDER[@]}; n++)); do
+    run_files "$n" "$2"
+    for file in "${RUN_FILES[@]}"; do
+      [[ ! -d $file ]] || { log "$file is a folder where a file is to be" && return "$EX_COPY"; }
+    done
+    run_files "$n" "$1"
+    mv -f -- "${RUN_FILES[@]}" "$2/${RUN_FOLDER[n]}" || return "$EX_COPY"
+  done
 }
 
 # A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
 sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
-  local REPLY cell=$1 target=$B/final_ckpts/$1 rc=0
-  # The tier is proven before any byte; the refusal is this function's status, not the end of the script.
-  (prove_durable) || return
+  local cell=$1 target=$B/final_ckpts/$1 rc=0 bundled=''
+  # The tier is proven before any byte.
+  # The refusal is this function's status, not the end of the script.
+  durable_there || { (refuse "$EX_COPY" "${TIER_SAID[@]}") || return; }
+  check_bundled "$cell" || rc=$?
+  ((rc != 0)) || bundled=$R_files_sha256
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || { log "cell $cell has no whole record of this run" && return "$EX_INTEGRITY"; }
   [[ ${R_state-} == unsynced || ${R_state-} == "done" ]] || { log "cell $cell is ${R_state-}: nothing to sync" && return "$EX_INTEGRITY"; }
   list_cell "$cell" || return
-  check_bundled "$cell" || rc=$?
-  if ((rc == 0)) && [[ $R_files_sha256 != "$LIST_DIGEST" ]]; then
-    log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
-    return "$EX_INTEGRITY"
+  if ((rc == 0)); then
+    list_digest || return
+    if [[ $bundled != "$LIST_DIGEST" ]]; then
+      log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
+      return "$EX_INTEGRITY"
+    fi
   fi
   [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
-  drop_own_leftovers "$target" || return
-  mkdir -p -- "$target" "$B/records" 2>/dev/null || { log "$target cannot be made" && return "$EX_COPY"; }
+  drop_own_leftovers "$cell" || return
   sync_todo "$target"
-  sync_room "$target" || return
-  if ((${#TODO[@]} > 0)); then sync_files "$D/cells/$cell" "$target" || return; fi
+  sync_room "$B" || return
+  if ((${#TODO[@]} > 0)); then sync_files "$cell" "$D/state/$cell.sha256" || return; fi
   commit_cell "$cell"
 }
 
-# The list and the record into B, and read back; then our own record. One flush stands before the record's name: the results
-# under theirs, the text of the list, the text of the record. A record without its list does not hold, so those two need no
-# flush in between. Our own record may be lost in a power cut: the one in B is asked first.
-commit_cell() { # <cell>
-  local cell=$1 text back=$B/records/$1
-  read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
+# The list and the record into B, then our own record. All is flushed in one call behind the renames, the folders first: what
+# a power cut tears is seen, for the list must have the digest that the record says, and our own record still says unsynced.
+commit_cell() { # <cell>    reads: R_*, of the cell's record on the data tier
+  local cell=$1 back=$B/records/$1
+  list_digest || return
   cell_record 'done' '' "$LIST_DIGEST" || return
-  text=$RECORD
-  replace_file "$back.sha256" "$LIST_TEXT" soon || return
+  write_list "$back.sha256" || return
+  replace_file "$back.json" "$RECORD" soon || return
   target_folders "$cell"
-  replace_file "$back.json" "$text" behind "$back.sha256" "${TARGET_FOLDERS[@]}" || return
-  flush "$B/records" || return "$EX_COPY"
-  # The list was read back when it was written; what its digest is, we know.
-  read_record "$back.json" cell/1 "$RUN_ID" && [[ $R_files_sha256 == "$LIST_DIGEST" && $(<"$back.sha256") == "${LIST_TEXT%$'\n'}" ]] ||
-    { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
-  replace_file "$D/state/$cell.json" "$text" soon || return
+  flush "${TARGET_FOLDERS[@]}" "$back.sha256" "$back.json" "$B/records" || { log "the record of cell $cell cannot be flushed to $B" && return "$EX_COPY"; }
+  replace_file "$D/state/$cell.json" "$RECORD" soon || return
   say_bundled "$cell"
+}
+
+# The list under its name at once: nobody looks at one that has no record of its digest beside it.
+write_list() { # <file>
+  local REPLY
+  ! read_text "$1" || [[ $REPLY != "$LIST_TEXT" ]] || return 0
+  { printf '%s' "$LIST_TEXT" >"$1"; } 2>/dev/null && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
+    log "could not write $1: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  }
 }
 
 # The folders in the bundle whose names a commit speaks of, into TARGET_FOLDERS.
@@ -1286,6 +1510,10 @@ probe_cpus() {
   ((CPUS > 0)) || CPUS=1
 }
 
+# Up to so many MiB in use a GPU counts as free: driver and display take some (X8).
+# shellcheck disable=SC2034 # a script reads what it needs
+readonly GPU_FREE_MIB=500
+
 # The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
 # shellcheck disable=SC2034 # a script reads what it needs
 probe_gpus() {
@@ -1310,7 +1538,7 @@ probe_gpus() {
   fi
 }
 
-# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
+# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
 # needs: exit log file proc
 # reads: D
 
@@ -1345,9 +1573,11 @@ bury_host() { # <host>
   event adopt - - "claims of $1 are dead"
 }
 
-# Take the next attempt after CLAIM_N. Sets ATTEMPT and MY_TICKS.
-take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be written
+# Take the next attempt after CLAIM_N; what else must be on its disk before the cell begins is flushed with it. Sets ATTEMPT,
+# CLAIM_FILE and MY_TICKS.
+take_claim() { # <cell> [paths...]    returns: 0, 75 somebody was quicker, 73 it cannot be written, 74 it cannot be flushed
   local REPLY dir=$D/claims/$1 file line back=''
+  shift
   [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || return "$EX_NOROOM"
   ATTEMPT=$((CLAIM_N + 1))
   printf -v file '%s/%03d' "$dir" "$ATTEMPT"
@@ -1366,7 +1596,13 @@ take_claim() { # <cell>    returns: 0, 75 somebody was quicker, 73 it cannot be 
     [[ -s $file ]] || { [[ -e $file ]] && can_write "$dir"; } || return "$EX_NOROOM"
     return "$EX_BUSY"
   fi
-  flush "$file" "$dir" || return "$EX_NOROOM"
+  CLAIM_FILE=$file
+  flush "$@" "$file" "$dir" || { withdraw_claim && return "$EX_COPY"; }
+}
+
+# A claim under which nothing was begun yet is as if it had never been.
+withdraw_claim() {
+  rm -f -- "$CLAIM_FILE"
 }
 
 # Can a line be written there at all?
@@ -1377,8 +1613,64 @@ can_write() { # <folder>
   return "$rc"
 }
 
+# lib/checkpoint.bash: the newest complete checkpoint of a cell that is resumed (case 35), where the job says what complete means.
+# needs:
+# reads: CELL_DIR CKPT_PATTERN CKPT_FILES CKPT_MARKER CKPT_BYTES
+
+# Its path into CELL_CHECKPOINT, empty where none is complete. What is not complete is named and left alone: nothing is moved
+# or removed, for a trainer may know better. Newest is by the numbers in the name, 10 behind 9; without any, by time.
+choose_checkpoint() { # prints
+  local REPLY path key best='' IFS=
+  CELL_CHECKPOINT=''
+  # shellcheck disable=SC2231 # the pattern is to expand; IFS is empty, so a blank in it does not split
+  for path in "$CELL_DIR"/$CKPT_PATTERN; do
+    [[ -e $path && ! -L $path ]] || continue
+    case $path in *.tmp | *.part | *.partial) continue ;; esac
+    [[ -z $CKPT_MARKER || $path != *"$CKPT_MARKER" ]] || continue
+    if ! is_complete "$path"; then
+      printf 'gpu-runbook: checkpoint %s is not complete: %s; left alone\n' "${path#"$CELL_DIR"/}" "$REPLY"
+      continue
+    fi
+    number_key "${path#"$CELL_DIR"/}"
+    key=$REPLY
+    if [[ -z $CELL_CHECKPOINT || $key > $best ]] || [[ $key == "$best" && $path -nt $CELL_CHECKPOINT ]]; then
+      CELL_CHECKPOINT=$path best=$key
+    fi
+  done
+  [[ -z $CELL_CHECKPOINT ]] || printf 'gpu-runbook: newest complete checkpoint: %s\n' "${CELL_CHECKPOINT#"$CELL_DIR"/}"
+}
+
+# All that the job says of a complete one holds; else the reason is in REPLY.
+is_complete() { # <path>
+  local name
+  REPLY=''
+  if [[ ! -d $1 ]]; then
+    [[ -s $1 ]] || { REPLY='it is empty' && return 1; }
+  fi
+  [[ -z $CKPT_MARKER || -e $1$CKPT_MARKER || -d $1 && -e $1/$CKPT_MARKER ]] || { REPLY="there is no $CKPT_MARKER" && return 1; }
+  for name in ${CKPT_FILES[@]+"${CKPT_FILES[@]}"}; do
+    [[ -s $1/$name ]] || { REPLY="$name is missing or empty" && return 1; }
+  done
+  if ((CKPT_BYTES > 0)); then
+    REPLY=$(find "$1" -type f -exec stat -c %s {} + 2>/dev/null | awk '{s += $1} END {printf "%.0f", s}') || REPLY=0
+    ((REPLY >= CKPT_BYTES)) || { REPLY="$REPLY bytes, less than $CKPT_BYTES" && return 1; }
+  fi
+}
+
+# The numbers in a name, each with leading zeros, so that text compares as numbers do. Into REPLY.
+number_key() { # <name>
+  local rest=$1 digits
+  REPLY=''
+  while [[ $rest =~ [0-9]+ ]]; do
+    rest=${rest#*"${BASH_REMATCH[0]}"} digits=${BASH_REMATCH[0]}
+    while [[ $digits == 0?* ]]; do digits=${digits#0}; done
+    ((${#digits} >= 20)) || printf -v digits '%*s' 20 "$digits"
+    REPLY+=${digits// /0}.
+  done
+}
+
 # lib/cellenv.bash: what a cell finds in its environment, and what it must not find there.
-# needs: exit log room probe
+# needs: exit log room probe checkpoint
 # reads: S HF_HOME PY MIRRORS SECRETS CRED_FILE PROXY_HOOK RUN_ID CELL CELL_INDEX ATTEMPT CELL_RESUME
 
 # Secrets into SECRET_NAMES and SECRET_VALUES: from the file's NAME=value lines, for the job's names only.
@@ -1522,9 +1814,15 @@ thread_env() {
 # All of it. To be called in the shell that becomes the cell.
 cell_env() { # returns: 0, or 77 with the reason in REPLY
   local one i
-  unset OVERRIDES_SAID HASH_TOOL ENV_SPEC
+  unset OVERRIDES_SAID HASH_TOOL ENV_SPEC QUEUE_AT QUEUE_CELL QUEUE_COMMAND QUEUE_SHA QUEUE_PID
   export CELL_NAME=$CELL CELL_INDEX CELL_DIR CELL_ATTEMPT=$ATTEMPT CELL_RESUME RUN_ID PY
   export PYTHONUNBUFFERED=${PYTHONUNBUFFERED-1}
+  unset CELL_CHECKPOINT
+  # Only where the job says what a complete one is; else the trainer loads the latest that it can read.
+  if [[ -n ${CKPT_PATTERN-} && $CELL_RESUME == 1 ]]; then
+    choose_checkpoint
+    export CELL_CHECKPOINT
+  fi
   # By this mark the cell's processes are found again, wherever they went.
   export GPU_RUNBOOK_CELL=$RUN_ID/$CELL/$ATTEMPT
   for one in ${MIRRORS[@]+"${MIRRORS[@]}"}; do
@@ -1550,8 +1848,203 @@ close_descriptors() {
   done
 }
 
+# lib/data.bash: declared data: counted, weighed, compared with declared digests (X7); and whether two paths share a disk.
+# needs: exit log room proc hash hashes
+# reads: D CODE_DIR HF_HOME DATA_PATHS DATA_FILES DATA_SIZES DATA_SUMS DATA_LISTS DATA_UNDER MIRRORS
+
+# Where declared data lie, into REPLY.
+data_place() { # <index>
+  local base=$CODE_DIR path=${DATA_PATHS[$1]%/}
+  if [[ ${DATA_UNDER[$1]-} == hf_home ]]; then
+    [[ -n ${HF_HOME-} ]] || refuse "$EX_CONFIG" "data $path" "it is declared under HF_HOME, which is empty here" "set HF_HOME to the folder that the hub's library uses"
+    base=$HF_HOME
+  fi
+  REPLY=$base/$path
+  [[ $path != /* ]] || REPLY=$path
+}
+
+# How to get them again, into REPLY. What came through a mirror may be another revision.
+data_remedy() { # <index>
+  if [[ ${DATA_UNDER[$1]-} != hf_home ]]; then
+    REPLY='push.sh --data again, or correct the job'
+  elif [[ -n ${MIRRORS[*]-} ]]; then
+    REPLY="remove it and fetch the revision again, without the mirror (${MIRRORS[*]}) where that goes on, or correct the job"
+  else
+    REPLY='remove it and fetch the revision again, or correct the job'
+  fi
+}
+
+# Compare declared data with its declared size and digests. The digests are read once: a receipt with size, inode and times of
+# each file stands for them until one of these changes, then for the others; and another box reads all. HOW is now; look,
+# which leaves no receipt; or known: then files that no receipt stands for are not read. Sets PROOF_SAID; where it does not hold
+# PROOF_WHAT and PROOF_WHY.
+prove_data() { # <index> <now|look|known>    returns: 0, 1 it does not hold, 2 not compared yet (known only)
+  local REPLY place head list=''
+  PROOF_SAID='' PROOF_WHAT='' PROOF_WHY=''
+  data_place "$1"
+  place=$REPLY
+  PROOF_WHAT="data $place" PROOF_PATHS=() PROOF_SUMS=() PROOF_AT=() PROOF_TODO=()
+  if [[ -n ${DATA_LISTS[$1]} ]]; then
+    list=$CODE_DIR/${DATA_LISTS[$1]}
+    [[ ${DATA_UNDER[$1]-} != hf_home || -e $list ]] || list=$HF_HOME/${DATA_LISTS[$1]}
+  elif [[ -z ${DATA_SUMS[$1]} ]]; then
+    prove_size "$1" "$place"
+    return
+  fi
+  this_host
+  head="data/2|$REPLY|${DATA_FILES[$1]}|${DATA_SIZES[$1]}|${DATA_SUMS[$1]}|$list|$place"
+  read_receipt "$D/data/$1.proof" "$head"
+  if ((${#KNOWN_PATHS[@]} > 0)) && still_known; then
+    PROOF_SAID="digests as compared before"
+    return 0
+  fi
+  prove_slowly "$1" "$place" "$list" "$2" || return
+  PROOF_SAID="${#PROOF_TODO[@]} of ${#PROOF_PATHS[@]} digests compared, the others as before"
+  [[ $2 == now ]] || return 0
+  # Without it the next one reads them again.
+  write_receipt "$D/data/$1.proof" "$head" "$list" || log "could not write $D/data/$1.proof"
+}
+
+# File by file: what is wrong is to be named, and only what no receipt stands for is read.
+prove_slowly() { # <index> <place> <list or empty> <how>    returns: as prove_data
+  local i known
+  local -A before=()
+  if [[ -n $3 ]]; then
+    read_data_list "$1" "$2" "$3" || return 1
+  else
+    [[ -f $2 ]] || { PROOF_WHY='it is not there, or no file' && return 1; }
+    PROOF_PATHS=("$2") PROOF_SUMS=("${DATA_SUMS[$1]}") PROOF_AT=("the job's sha256")
+  fi
+  stat_data "$1" "$2" "$3" || return 1
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i++)); do before[${KNOWN_PATHS[i]}]="${KNOWN_SUMS[i]} ${KNOWN_STATS[i]}"; done
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+    known=${before[${PROOF_PATHS[i]}]-}
+    [[ $known == "${PROOF_SUMS[i]} ${STAT_OF[${PROOF_PATHS[i]}]}" ]] || PROOF_TODO+=("$i")
+  done
+  ((${#PROOF_TODO[@]} > 0)) || return 0
+  [[ $4 != known ]] || return 2
+  hash_data
+}
+
+# A receipt: the head, how many files, their names, what stat said of each, their digests, "end". The list is one of the files.
+# One that is not whole, of other words or of another box, is none.
+read_receipt() { # <file> <head>    sets KNOWN_PATHS KNOWN_STATS KNOWN_SUMS
+  local -a lines=()
+  local n
+  KNOWN_PATHS=() KNOWN_STATS=() KNOWN_SUMS=()
+  [[ -f $1 ]] && { mapfile -t lines <"$1"; } 2>/dev/null || return 0
+  n=${lines[1]-}
+  [[ ${lines[0]-} == "$2" && $n =~ ^[0-9]+$ ]] && ((${#lines[@]} == 3 * n + 3)) && [[ ${lines[3 * n + 2]} == end ]] || return 0
+  KNOWN_PATHS=("${lines[@]:2:n}") KNOWN_STATS=("${lines[@]:2+n:n}") KNOWN_SUMS=("${lines[@]:2+2*n:n}")
+}
+write_receipt() { # <file> <head> <list or empty>    reads: PROOF_… STAT_OF
+  local i
+  local -a stats=()
+  [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
+  { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+}
+
+# Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
+still_known() {
+  local i now='' once
+  printf -v once '%s\n' "${KNOWN_STATS[@]}"
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i += 500)); do
+    now+=$(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z' -- "${KNOWN_PATHS[@]:i:500}" 2>/dev/null)$'\n' || return 1
+  done
+  [[ $now == "$once" ]]
+}
+
+# The manifest's lines. A line that is none, a name twice, or one that leads outside makes the whole list worth nothing.
+read_data_list() { # <index> <place> <list>
+  local list=$3 line name n=0
+  local -A seen=()
+  PROOF_WHAT="manifest $list"
+  [[ -f $list && -r $list ]] || { PROOF_WHY='it is not there, or cannot be read' && return 1; }
+  while IFS= read -r line || [[ -n $line ]]; do
+    n=$((n + 1)) line=${line%$'\r'}
+    [[ -n $line && $line != '#'* ]] || continue
+    PROOF_WHY="line $n is not 64 hex digits, two characters and a name below ${DATA_PATHS[$1]}"
+    [[ $line =~ ^[0-9a-f]{64}\ [\ *](.+)$ ]] || return 1
+    name=${BASH_REMATCH[1]#./}
+    case /$name/ in *[[:cntrl:]\\]* | */../* | */./* | *//*) return 1 ;; esac
+    [[ -z ${seen[$name]-} ]] || { PROOF_WHY="line $n names $name, as line ${seen[$name]} does" && return 1; }
+    seen[$name]=$n
+    PROOF_PATHS+=("$2/$name") PROOF_SUMS+=("${line:0:64}") PROOF_AT+=("$list:$n")
+  done <"$list"
+  PROOF_WHY="it lists ${#PROOF_PATHS[@]} files, the job says ${DATA_FILES[$1]}"
+  [[ ${#PROOF_PATHS[@]} == "${DATA_FILES[$1]}" ]] || return 1
+  PROOF_WHY=''
+}
+
+# Are all there, and as heavy as the job says? Sets STAT_OF, of the list too.
+stat_data() { # <index> <place> <list or empty>
+  local path i bytes=0
+  stat_many ${3:+"$3"} "${PROOF_PATHS[@]}"
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+    path=${PROOF_PATHS[i]}
+    [[ -n ${STAT_OF[$path]-} ]] || { PROOF_WHAT="data $path" PROOF_WHY="it is not there, and ${PROOF_AT[i]} names it" && return 1; }
+    bytes=$((bytes + ${STAT_OF[$path]%%|*}))
+  done
+  # shellcheck disable=SC2034 # only preflight asks how much it is
+  PROOF_BYTES=$bytes
+  PROOF_WHAT="data $2"
+  PROOF_WHY="it has $bytes bytes, the job expects ${DATA_SIZES[$1]}"
+  [[ -z ${DATA_SIZES[$1]} || ${DATA_SIZES[$1]} == "$bytes" ]] || return 1
+  PROOF_WHY=''
+}
+
+# Read those of PROOF_TODO and compare.
+hash_data() {
+  local i found bad=0
+  local -a paths=()
+  for i in "${PROOF_TODO[@]}"; do paths+=("${PROOF_PATHS[i]}"); done
+  hash_many "${paths[@]}" || :
+  for i in "${PROOF_TODO[@]}"; do
+    found=${SUM_OF[${PROOF_PATHS[i]}]-}
+    [[ $found != "${PROOF_SUMS[i]}" ]] || continue
+    bad=$((bad + 1))
+    ((bad == 1)) || continue
+    PROOF_WHAT="data ${PROOF_PATHS[i]}"
+    PROOF_WHY="${PROOF_AT[i]} expects ${PROOF_SUMS[i]}, found ${found:-nothing: it cannot be read}"
+  done
+  ((bad == 0)) || PROOF_WHY+=" ($bad of ${#PROOF_PATHS[@]} files differ)"
+  ((bad == 0))
+}
+
+# Size alone: of all files below, links followed.
+prove_size() { # <index> <place>
+  local sum
+  [[ -n ${DATA_SIZES[$1]} ]] || return 0
+  sum=$(find -L "$2" -type f -exec stat -L -c %s {} + 2>/dev/null | awk '{s += $1} END {printf "%.0f", s}') || sum='an unknown number of'
+  PROOF_WHY="it has $sum bytes, the job expects ${DATA_SIZES[$1]}"
+  [[ $sum == "${DATA_SIZES[$1]}" ]] || return 1
+  # shellcheck disable=SC2034 # run_one does not say what holds
+  PROOF_WHY='' PROOF_SAID="$sum bytes"
+}
+
+# Declared data is there, before each cell: how many files it holds the formal gates count once. What has no digest costs no
+# process where it is a file.
+gate_inputs() {
+  local REPLY i place
+  for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
+    data_place "$i"
+    place=$REPLY
+    data_remedy "$i"
+    [[ -e $place ]] || refuse "$EX_GATE" "data $place" "it is not there" "$REPLY, or link it there"
+    [[ ! -d $place || -n $(find -L "$place" -mindepth 1 -print 2>/dev/null | head -n 1) ]] || refuse "$EX_GATE" "data $place" "the folder is empty" "$REPLY"
+    gate_proof "$i"
+  done
+}
+gate_proof() { # <index>    refuses 77
+  local REPLY
+  prove_data "$1" now && return 0
+  data_remedy "$1"
+  refuse "$EX_GATE" "$PROOF_WHAT" "$PROOF_WHY" "$REPLY"
+}
+
 # lib/limits.bash: what a box refuses a cell: memory kills, room, GPUs.
-# needs: exit log room probe
+# needs: exit log file room probe
 
 # How often the kernel has killed in our cgroup for want of memory, into REPLY; empty = cannot be told.
 oom_count() {
@@ -1577,7 +2070,8 @@ oom_count() {
 }
 
 # The room that one cell needs must be there before it starts, and a tier that cannot be written and flushed is no room either:
-# df says nothing of quotas and dead mounts. What is written is room kept for the cell's records (keep_room). Refuses 73.
+# df says nothing of quotas and dead mounts. What is written is room kept for the cell's records (keep_room). The flush is the
+# claim's own. Refuses 73; sets PROBES.
 gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   local i
   local -a tiers=("$D")
@@ -1589,23 +2083,27 @@ gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
     [[ -z ${ROOM_INODES[i]} || ${ROOM_INODES[i]} -ge $NEED_FILES ]] ||
       refuse "$EX_NOROOM" "${tiers[i]}" "${ROOM_INODES[i]} inodes are free, one cell needs $NEED_FILES" "remove small files there, or take a disk with more inodes"
   done
-  probe_tiers
+  write_probes
 }
 
-# The probe of both tiers: written, flushed in one call, read back. Each lies where the cell's record will be written next.
-probe_tiers() {
-  local file back text
-  local -a probes=("$D/state/.$CELL.json.$$.tmp")
-  [[ $B == "$D" ]] || probes+=("$B/records/.$CELL.json.$$.tmp")
-  printf -v text '%032768d' 0
-  for file in "${probes[@]}"; do
-    { printf '%s\n' "$text" >"$file"; } 2>/dev/null || refuse_probe "$file"
+# A probe for each tier. Each lies where the cell's record will be written next.
+write_probes() {
+  local file
+  PROBES=("$D/state/.$CELL.json.$$.tmp")
+  [[ $B == "$D" ]] || PROBES+=("$B/records/.$CELL.json.$$.tmp")
+  printf -v PROBE_TEXT '%0*d' "$PROBE_BYTES" 0
+  for file in "${PROBES[@]}"; do
+    { printf '%s' "$PROBE_TEXT" >"$file"; } 2>/dev/null || refuse_probe "$file"
   done
-  flush "${probes[@]}" || refuse_probe "${probes[0]}"
-  for file in "${probes[@]}"; do
-    back=''
-    { IFS= read -r back <"$file"; } 2>/dev/null || :
-    [[ $back == "$text" ]] || refuse_probe "$file"
+}
+# More than a record has, and two blocks of most disks.
+readonly PROBE_BYTES=8192
+
+# Behind the flush: do they read back?
+read_probes() { # returns: 0, or 1 with the probe's name in REPLY
+  local file
+  for file in "${PROBES[@]}"; do
+    read_text "$file" && [[ $REPLY == "$PROBE_TEXT" ]] || { REPLY=$file && return 1; }
   done
 }
 refuse_probe() { # <probe>
@@ -1619,17 +2117,7 @@ drop_room() {
 
 # Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.
 keep_room() { # reads: D CELL
-  printf '%032768d' 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
-}
-
-# Declared data is there. How many files it holds is counted once by the formal gates, not for every cell.
-gate_inputs() { # reads: CODE_DIR DATA_PATHS
-  local path
-  for path in ${DATA_PATHS[@]+"${DATA_PATHS[@]}"}; do
-    [[ $path == /* ]] || path=$CODE_DIR/$path
-    [[ -e $path ]] || refuse "$EX_GATE" "data $path" "it is not there" "push.sh --data, or link it there"
-    [[ ! -d $path || -n $(find -L "$path" -mindepth 1 -print 2>/dev/null | head -n 1) ]] || refuse "$EX_GATE" "data $path" "the folder is empty" "push.sh --data again"
-  done
+  printf '%0*d' "$PROBE_BYTES" 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
 }
 
 # The GPUs that the job needs are there. Sets GPU_SAID ("name, driver") for the record.
@@ -1651,6 +2139,17 @@ gate_gpus() { # reads: NEED_GPUS
   if [[ ${visible[0]-} =~ ^[0-9]+$ && -n ${GPU_LINES[${visible[0]}]-} ]]; then line=${GPU_LINES[${visible[0]}]}; fi
   IFS=, read -ra fields <<<"$line"
   GPU_SAID="${fields[1]# },${fields[2]}"
+  note_busy_gpus ${visible[@]+"${visible[@]}"}
+}
+
+# A GPU that is not free has another cell on it, or somebody else. It is said, not refused: two cells may share one.
+note_busy_gpus() { # <numbers or UUIDs of the cell's GPUs; none: all are its own>
+  local line fields
+  for line in "${GPU_LINES[@]}"; do
+    IFS=, read -ra fields <<<"${line// /}"
+    (($# == 0)) || [[ " $* " == *" ${fields[0]} "* ]] || continue
+    [[ ! ${fields[4]-} =~ ^[0-9]+$ || ${fields[4]} -le $GPU_FREE_MIB ]] || log "GPU ${fields[0]} is not free: ${fields[4]} MiB are in use before cell $CELL begins"
+  done
 }
 
 # lib/idle.bash: waiting that costs no process and leaves none behind.
@@ -1665,7 +2164,7 @@ idle() { # <seconds, also a fraction>
 
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
 # needs: exit log proc idle
-# reads: GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS
+# reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS
 
 # Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
 # the child's environment; its status other than 0 is the child's.
@@ -1689,13 +2188,32 @@ signal_group() { # <signal>
   kill "-$1" -- "-$CELL_PID" 2>/dev/null || kill "-$1" "$CELL_PID" 2>/dev/null || :
 }
 
-# Tell the cell once, and see to it that it is gone after the grace. Sets KILLER_PID.
+# How long the cell may save, into STOP_GRACE. Only the platform's warning has its short limit, and that signal reaches us
+# itself. What comes by way of run_queue is the queue's stop; nobody kills sooner than we do then.
+choose_grace() { # <signal>
+  STOP_GRACE=$GRACE_S
+  [[ $1 != "$SIGNAL" || ${QUEUE_PID-} == "$PPID" ]] || STOP_GRACE=$SIGNAL_GRACE_S
+}
+
+# A second signal is no platform's, which tells once and kills: the time to save becomes ours. The cell is not told again.
+lengthen_grace() {
+  [[ -n ${KILLER_PID-} && ${STOP_GRACE:-$GRACE_S} -lt $GRACE_S ]] || return 0
+  kill -KILL "$KILLER_PID" 2>/dev/null || :
+  STOP_GRACE=$GRACE_S
+  LATE="a second signal: cell $CELL has $GRACE_S s from now to save"
+  start_killer
+}
+
+# Tell the cell once, and see to it that it is gone after the grace.
 end_group() { # <signal>
   [[ -z ${KILLER_PID-} ]] || return 0
   signal_group "$1"
+  start_killer
+}
+start_killer() { # sets KILLER_PID
   (
     trap - TERM INT HUP USR1 USR2 EXIT
-    idle "$GRACE_S"
+    idle "${STOP_GRACE:-$GRACE_S}"
     signal_group KILL
   ) </dev/null >/dev/null 2>&1 &
   KILLER_PID=$!
@@ -1707,6 +2225,7 @@ wait_group() {
   while :; do
     seen=$WAKES CELL_RC=0
     { wait "$CELL_PID"; } 2>/dev/null || CELL_RC=$?
+    say_late
     [[ $WAKES != "$seen" ]] || break
   done
 }
@@ -1730,6 +2249,8 @@ watch_cell() { # <run_one's pid>
       wait "$KILLER_PID" || :
       return 0
     fi
+    # Its end is run_one's affair. Should a trap have come in just then, bash may have missed it, and waits while we live.
+    [[ -d /proc/$CELL_PID ]] || return 0
     look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
       life=$SECONDS
@@ -1769,32 +2290,65 @@ shows_life() { # <stamp>
   [[ -n $(find "$CELL_DIR" -newer "$1" -print 2>/dev/null | head -n 1) ]]
 }
 
+# Where to look for processes begun since TICKS, which is our own start or 0 (all), into PROCESS_FILES. Numbers are given in
+# order: in our first seconds those above our own are the only ones, where the newest is not far above and so has not come round.
+process_files() { # <ticks>
+  local pid newest=''
+  if (($1 > 0 && SECONDS <= 5)); then
+    { read -r pid pid pid pid newest pid <"/proc/loadavg"; } 2>/dev/null || newest=''
+  fi
+  if [[ $newest =~ ^[0-9]+$ ]] && ((newest > $$ && newest - $$ <= 500)); then
+    PROCESS_FILES=()
+    for ((pid = $$ + 1; pid <= newest; pid++)); do
+      [[ ! -d /proc/$pid ]] || PROCESS_FILES+=("/proc/$pid/stat")
+    done
+  else
+    PROCESS_FILES=(/proc/[0-9]*/stat)
+  fi
+}
+
+# A line of /proc/PID/stat the slow way: cut behind the last parenthesis. Into find_cell_processes' own variables.
+read_stat() { # <file>
+  local line
+  { IFS= read -r line <"$1"; } 2>/dev/null || return 1
+  # shellcheck disable=SC2034 # of the caller
+  read -r state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
+}
+
 # Living processes of this cell, of any attempt or of ours alone, into LEFT ("pid ticks"): by the mark in their
-# environment, and by the session or group that we gave them. Never ourselves.
-find_cell_processes() { # <mark> <group or empty>
-  local REPLY file pid stat fields
-  local -A found=()
+# environment, and by the session or group that we gave them. Never ourselves. What is older than TICKS is none of them, and is
+# not asked: on a quiet box nothing is left to ask.
+find_cell_processes() { # <mark> <group or empty> <ticks>
+  local file pid name state group session begun rest
+  local -a ask=() ticks=() PROCESS_FILES=()
   LEFT=()
+  process_files "$3"
+  for file in ${PROCESS_FILES[@]+"${PROCESS_FILES[@]}"}; do
+    # Fields 3 5 6 22; the twelve between mean nothing here.
+    { read -r pid name state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
+    # A name with a blank in it moves all that follows.
+    [[ $name == *\) ]] || { read_stat "$file" || continue; }
+    ((begun >= $3)) || continue
+    [[ $state != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
+    if [[ -n $2 ]] && [[ $group == "$2" || $session == "$2" ]]; then
+      LEFT+=("$pid $begun")
+    else
+      ask+=("/proc/$pid/environ")
+      ticks[pid]=$begun
+    fi
+  done
+  ((${#ask[@]} > 0)) || return 0
   while IFS= read -r file; do
     pid=${file#/proc/}
-    found[${pid%/environ}]=1
-  done < <(grep -lsF -- "GPU_RUNBOOK_CELL=$1" /proc/[0-9]*/environ)
-  for file in /proc/[0-9]*/stat; do
-    pid=${file#/proc/} && pid=${pid%/stat}
-    { IFS= read -r stat <"$file"; } 2>/dev/null || continue
-    # Most are none of ours: seen without taking the line apart.
-    [[ -n ${found[$pid]-} || -n $2 && $stat == *" $2 "* ]] || continue
-    read -ra fields <<<"${stat##*) }"
-    [[ ${fields[0]-} != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
-    [[ -n ${found[$pid]-} ]] || { [[ -n $2 ]] && [[ ${fields[2]} == "$2" || ${fields[3]} == "$2" ]]; } || continue
-    LEFT+=("$pid ${fields[19]}")
-  done
+    pid=${pid%/environ}
+    LEFT+=("$pid ${ticks[pid]}")
+  done < <(exec grep -lsF -- "GPU_RUNBOOK_CELL=$1" "${ask[@]}" /dev/null)
 }
 
 # End what is left of the cell: told, a few seconds, killed; only processes that are still the ones that we saw.
-sweep_cell() { # <mark> <group or empty> <seconds>
+sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none of it>
   local one round=0 last
-  find_cell_processes "$1" "$2"
+  find_cell_processes "$1" "$2" "$4"
   ((${#LEFT[@]} > 0)) || return 0
   for one in "${LEFT[@]}"; do
     log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
@@ -1804,7 +2358,7 @@ sweep_cell() { # <mark> <group or empty> <seconds>
   while ((SECONDS <= last)); do
     idle 0.05
     round=$((round + 1))
-    find_cell_processes "$1" "$2"
+    find_cell_processes "$1" "$2" "$4"
     ((${#LEFT[@]} > 0)) || return 0
   done
   for round in 1 2 3 4 5 6 7 8 9 10; do
@@ -1812,7 +2366,7 @@ sweep_cell() { # <mark> <group or empty> <seconds>
       ! same_process "${one% *}" "${one#* }" || kill -KILL "${one% *}" 2>/dev/null || :
     done
     idle 0.05
-    find_cell_processes "$1" "$2"
+    find_cell_processes "$1" "$2" "$4"
     ((${#LEFT[@]} > 0)) || return 0
   done
   log "cell $CELL: process ${LEFT[0]% *} cannot be killed (it hangs in the kernel); the box may need a restart"
@@ -1821,10 +2375,10 @@ sweep_cell() { # <mark> <group or empty> <seconds>
 # Watchers go when the cell has ended; their numbers are our own children's.
 stop_watchers() {
   local pid
-  for pid in ${WATCH_PID-} ${KILLER_PID-}; do
-    kill -KILL "$pid" 2>/dev/null || :
-    { wait "$pid"; } 2>/dev/null || :
-  done
+  # All are told before one is waited for: of a child that ends while a trap comes in, bash may miss the end, and then its wait
+  # lasts as long as there is another child.
+  for pid in ${WATCH_PID-} ${KILLER_PID-}; do kill -KILL "$pid" 2>/dev/null || :; done
+  for pid in ${WATCH_PID-} ${KILLER_PID-}; do { wait "$pid"; } 2>/dev/null || :; done
   WATCH_PID=''
 }
 
@@ -1879,7 +2433,7 @@ looks_complete() {
 # lib/classify.bash: why did a cell end? A class with its evidence, for what to do next hangs on it.
 # needs: exit log room evidence
 # Never a guess: without evidence a death by signal is "killed", and an error is a "bug".
-# reads: STOP_SIGNAL LIMIT_HIT CELL_RC CELL_LOG CELL_DIR D OOM_BEFORE OOM_AFTER
+# reads: SECRET_NAMES SECRET_VALUES STOP_SIGNAL LIMIT_HIT CELL_RC CELL_LOG CELL_DIR D OOM_BEFORE OOM_AFTER
 
 # A signal's name, into REPLY.
 signal_name() { # <number>
@@ -1887,20 +2441,60 @@ signal_name() { # <number>
   REPLY=SIG${REPLY#SIG}
 }
 
-# What a line says, in awk: the class, or nothing.
+# What a line says, in awk: the class, or nothing. By what a message is about (a word for the memory and one for the device, a
+# word for the connection and one for its end), for each library says it in its own way. No {n,m}: not every awk knows it.
 readonly CLASS_OF_LINE='
 function class_of(l) {
   if (l ~ /No usable temporary directory found/) return "disk_full"
   if (l ~ /^AssertionError.*([Nn]a[Nn]|[Nn]on-?finite|not finite)([^a-z]|$)/) return "non_finite"
   # These name a mistake in the code, whatever words they quote.
   if (l ~ /^([A-Za-z_]+\.)*(TypeError|KeyError|IndexError|AttributeError|NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError|IndentationError|NotImplementedError|ZeroDivisionError|FileNotFoundError|AssertionError)(:|$)/) return ""
-  if (l ~ /No space left on device|Disk quota exceeded|[Ee]rrno 28[^0-9]|ENOSPC|[Ee]rrno 122[^0-9]|EDQUOT|iostream error|PytorchStreamWriter failed|inline_container.*(unexpected pos|write)|unexpected pos [0-9]+ vs|database or disk is full/) return "disk_full"
-  if (l ~ /CUDA out of memory|(CUDA|HIP) error: out of memory|torch\.(cuda\.)?OutOfMemoryError|OutOfMemoryError: (CUDA|HIP)|HIP out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED.*([Oo]ut of memory|OOM|allocat)|ResourceExhaustedError.*OOM|XPU out of memory|CUDA driver error: out of memory|[Cc]uda failure [0-9]* .out of memory|OOM when allocating tensor|Error \[(CUDA|HIP)\]: out of memory/) return "oom_gpu"
-  if (l ~ /^([A-Za-z_.]*\.)?(_ArrayMemoryError|MemoryError)|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: (can.t|not enough)|[Uu]nable to allocate [0-9.]+ [KMGT]iB|memory allocation of [0-9]+ bytes failed|insufficient shared memory|out of shared memory/) return "oom_host"
-  if (l ~ /(worker|[Pp]rocess) .*killed by signal: Killed|: line [0-9]+: +[0-9]+ Killed/) return "killed"
-  if (l ~ /(Temporary failure|failure) in name resolution|Name or service not known|getaddrinfo failed|Could not resolve host|Connection (reset|refused|aborted|timed out|broken)|ConnectionResetError|ConnectionRefusedError|RemoteDisconnected|Connection closed (by peer|unexpectedly)|Network is unreachable|No route to host|Max retries exceeded|Read timed out|ReadTimeout|ConnectTimeout|ConnectionError|ChunkedEncodingError|IncompleteRead|ProtocolError|ServerDisconnected|(HTTP|status|code|Error|error)[^0-9a-z]{1,8}(429|500|502|503|504)([^0-9]|$)|(429|500|502|503|504) (Client|Server) Error|Too Many Requests|Bad Gateway|Service Unavailable|Gateway Time-?out|TLS handshake|SSLEOFError|SSL: UNEXPECTED_EOF|wandb.*(CommError|run initialization has timed out|init.*timed out|ServiceStartTimeout)|CommError|[Ee]rrno (104|110|111|101|113)[^0-9]|Address already in use|EADDRINUSE|DistStoreError|socket has timed out|NCCL.*(unhandled system error|remote process exited|Timeout at)|collective operation timeout|LocalEntryNotFoundError|[Cc]heck your internet connection|[Cc]ouldn.t connect to (.http|server)|Failed to connect to .* port|SlowDown|reduce your request rate|stale (NFS )?file handle|Stale file handle/) return "transient"
-  if (l ~ /[Ll]oss returned .* is (nan|NaN|inf)|[Ll]oss (is|was|became|has become|=+|:) *([Nn]a[Nn]|-?[Ii]nf)([^a-z]|$)|([Nn]a[Nn]|[Ii]nf|[Nn]on-?finite)( or [A-Za-z]+)? (loss|gradient|grad|values? (in|for)|encountered|found|detected|weights|metric)|[Nn]on-finite|not finite|contains? (NaN|nan|Inf|infinity)|FloatingPointError|returned nan values|contains either .inf., .nan.|Expected parameter .* but found invalid values|(gradient|grad)s? (norm )?(is|contains?|are) (nan|NaN|inf|non)|diverged/) return "non_finite"
+  if (is_oom_shared(l)) return "oom_host"
+  if (is_disk_full(l)) return "disk_full"
+  if (is_oom_gpu(l)) return "oom_gpu"
+  if (is_oom_host(l)) return "oom_host"
+  if (is_killed(l)) return "killed"
+  if (is_transient(l)) return "transient"
+  if (is_non_finite(l)) return "non_finite"
   return ""
+}
+# Files of shared memory by their names: a disk that is full is another thing.
+function is_oom_shared(l) {
+  return l ~ /insufficient shared memory|out of shared memory|unable to (mmap|write to file|open shared memory).*\/(torch_|dev\/shm)/
+}
+function is_disk_full(l) {
+  return l ~ /[Nn]o space left on (the )?d|Disk quota exceeded|[Ee]rrno ?=? ?28[^0-9]|ENOSPC|[Ee]rrno ?=? ?122[^0-9]|EDQUOT|StorageFull|DiskFull/ || l ~ /iostream error|PytorchStreamWriter failed|inline_container.*(unexpected pos|write)|unexpected pos [0-9]+ vs|[Ww]rite incomplete|fwrite.*(== size|[Ff]ailed)/ || l ~ /(disk|file ?system|volume|device) (or disk )?(is )?full|[Nn]ot enough (free )?(disk )?space|[Ii]nsufficient disk space/
+}
+function is_oom_gpu(l) {
+  if (l ~ /CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|_ALLOC_FAILED|OOM when allocating tensor/) return 1
+  if (l ~ /(RESOURCE_EXHAUSTED|[Rr]esource exhausted).*([Oo]ut of memory|OOM|allocat)|ResourceExhaustedError|gpu_memory_utilization|GPU memory utilization|memory for the cache blocks/) return 1
+  if (l ~ /([Oo]ut of (the )?memory|[Ff]ailed to allocate|[Cc]annot allocate|memory allocation)/ && l ~ /CUDA|[Cc]uda|HIP|hip[A-Z]|GPU|MPS|XPU|NPU|device|BFC|bfc_|torch\.OutOf|cupy|cuMem/) return 1
+  return l ~ /(^|[^a-z])OutOfMemoryError/ && !(l ~ /java\.|ray\./)
+}
+function is_oom_host(l) {
+  if (l ~ /^([A-Za-z_.]*\.)?(_ArrayMemoryError|ArrowMemoryError|MemoryError)|std::bad_alloc|[Cc](annot|ould not|an.t) allocate (memory|vector|[0-9])|DefaultCPUAllocator: (can.t|not enough)|[Uu]nable to allocate [0-9.]+ [KMGT]iB/) return 1
+  if (l ~ /memory allocation of [0-9]+ bytes failed|malloc of size [0-9]+ failed|[Oo]ut of memory allocating|(java|ray)\.[a-z.]*OutOfMemoryError|[Hh]eap out of memory|(runtime|fatal error): out of memory/) return 1
+  return l ~ /[Oo][Oo][Mm][-_ ]?[Kk]ill|[Oo]ut of memory: Kill|[Ee]xceeded (job |step |its )?memory limit|low on memory|: Out Of Memory$|memory cgroup out of memory/
+}
+function is_killed(l) {
+  return l ~ /(worker|[Pp]rocess) .*killed by signal: Killed|: line [0-9]+: +[0-9]+ Killed|task [0-9-]+: Killed/ || l ~ /(exit ?code|return ?code|returncode|status|code)[ :=]*-9([^0-9]|$)|(Signals\.|\()SIGKILL|(on|by|with) signal 9/
+}
+function is_transient(l) {
+  # An answer that a repetition does not change.
+  if (l ~ /40[1346] (Client Error|Unauthorized|Forbidden|Not Found)|[Ee]rror 40[134]|[Pp]ermission|Unauthorized|Forbidden|Access ?Denied|[Ii]nvalid (API|api|usage|credentials)|ncclInvalid/) return 0
+  if (l ~ /(Temporary failure|failure) in name resolution|Name or service not known|getaddrinfo failed|([Cc]ould not|[Uu]nable to|[Cc]annot|[Ff]ailed to) (resolve|look ?up) |nodename nor servname|no such host/) return 1
+  if (l ~ /[Cc]onnection (was |has been |is )?([a-z]+ )?(reset|refused|aborted|timed out|broken|closed|lost|terminated|dropped)|(ConnectionReset|ConnectionRefused|ConnectionAborted|Connection|Network|DistNetwork|DistStore|Protocol|Disconnected?)Error|ConnectionLost|RemoteDisconnected|[Ss]erver ?[Dd]isconnected|ConnectTimeout|ClientConnector|(Network|Host) is unreachable|No route to host|hung up unexpectedly|unexpected disconnect|early EOF|(send|sending|write|socket|connection|disconnect)[^a-z].*[Bb]roken pipe|got 0 bytes|network (error|issue|failure)|remote process exited/) return 1
+  if (l ~ /([Rr]ead|[Rr]eceive|recv|[Cc]onnect|[Ss]ocket|[Hh]andshake|[Rr]equest|[Rr]esponse|[Oo]peration|initialization|[Dd]ownload|urlopen error|[Ww]aiting .*) ?(has |was )?[Tt]imed? ?out|(i\/o|I\/O|gateway|socket\.) ?timeout|(Read|Connect|Write|Pool|Request|Socket|Gateway|Net)[a-z]*Timeout(Error|Exception)?|^([a-z]+\.)*(timeout|TimeoutError): timed out|urlopen error .*timed out|Timed out (after|waiting)|[Tt]imed out after [0-9]+ ?(m?s|milli|seconds).*(wait|connect|receiv|download)/) return 1
+  if (l ~ /Max retries exceeded|retries exhausted|ChunkedEncodingError|IncompleteRead|TLS handshake|SSLEOFError|SSLZeroReturn|SSL_ERROR_SYSCALL|(SSL|TLS)[^a-z].*([Ee][Oo][Ff]|closed|reset)/) return 1
+  if (l ~ /(HTTP|status|code|Error|error)[^0-9a-z][^0-9a-z]?[^0-9a-z]?[^0-9a-z]?(429|500|502|503|504)([^0-9]|$)|(^|[^0-9])(429|500|502|503|504) (Client|Server|Too|Bad|Service|Gateway|Internal|GET|PUT|POST|HEAD)|Too Many Requests|Bad Gateway|Service ?Unavailable|Gateway Time-?out|too many (429|50[0-9])|StatusCode\.(UNAVAILABLE|DEADLINE)|SlowDown|reduce your request rate|Throttling|RequestTimeout|\(InternalError\)|[Rr]ate limit(ed)? exceeded/) return 1
+  if (l ~ /^curl: \((5|6|7|16|18|28|35|52|55|56|92)\)|^wget: unable to|^Giving up\.|rsync error: (error in socket|timeout|.*\(code (10|12|30|35)\))|^ssh: connect to host|kex_exchange_identification/) return 1
+  if (l ~ /wandb.*(CommError|run initialization has timed out|init.*timed out|ServiceStartTimeout)|CommError|[Ee]rrno (104|110|111|101|113)[^0-9]|Address already in use|EADDRINUSE/) return 1
+  return l ~ /NCCL.*(unhandled system error|Timeout at)|nccl(Remote|System)Error|collective operation timeout|LocalEntryNotFoundError|[Cc]heck your internet connection|[Cc]ouldn.t (connect to (.http|server)|reach )|[Cc]ould not connect to|Failed to (connect to .* port|establish a new connection)|RendezvousConnectionError|[Ss]tale (NFS )?file handle|file should be of size/
+}
+function is_non_finite(l) {
+  if (l ~ /[Ll]oss returned .* is (nan|NaN|inf)|[Ll]oss (is|was|became|has become|=+|:) *([Nn]a[Nn]|-?[Ii]nf)([^a-z]|$)|([Nn]a[Nn]|[Ii]nf|[Nn]on-?finite)( (or|and) [A-Za-z]+)? (loss|gradient|grad|values? (in|for)|encountered|found|detected|weights|metric)|[Nn]on-finite|not finite|contains? (NaN|nan|Inf|infinity|.inf|.nan)/) return 1
+  if (l ~ /FloatingPointError|returned nan values|contains either .inf., .nan.|Expected parameter .* but found invalid values|(gradient|grad)s? (norm )?(is|contains?|are) (bad: )?(nan|NaN|inf|non)|diverged/) return 1
+  return l ~ /(found|had|has|have|got|value|not contain) (any )?([Nn]a[Nn]s?|[Ii]nfs?|infinite)([^a-z]|$)|[Ll]oss scale.*(minimum|cannot decrease)|[Ii]nvalid loss|CheckNumerics/
 }
 '
 
@@ -1913,11 +2507,16 @@ classify_log() { # <log>    prints
     function ends_it(l) {
       return l ~ /^([A-Za-z_][A-Za-z0-9_]*\.)*[A-Z][A-Za-z0-9_]*(Error|Exception|Timeout|Interrupt|Exit|Exhausted|Disconnected|Incomplete|Failure|Expired|Refused)(:|$)/ || l ~ /^ *what\(\):|^(Segmentation fault|Aborted|terminate called|Fatal Python error|AssertionError|Error executing job|Usage:|usage: )/
     }
-    { sub(/^\[?rank ?[0-9]+\]?:? ?/, ""); sub(/[ \t]+$/, "") }
+    # What launchers and loggers put before a line: colours, the rank or actor, the time, words in brackets.
+    {
+      gsub(/\033\[[0-9;]*m/, "")
+      while (sub(/^\[?rank ?[0-9]+\]?:? ?/, "") || sub(/^\([A-Za-z0-9_.]+ (\([^)]*\) )?pid=[0-9]+[^)]*\) ?/, "") || sub(/^[0-9][0-9][0-9][0-9][-\/][0-9][0-9][-\/][0-9][0-9][T ][0-9:.,]+Z? ?/, "") || sub(/^\[[^]]*\]:? ?/, "")) continue
+      sub(/[ \t]+$/, "")
+    }
     /^gpu-runbook: / || /^$/ { next }
     { line[++n] = $0 }
     END {
-      chained = 0; weak = ""
+      chained = 0; weak = ""; broken = ""
       for (i = n; i > 0 && i > n - 120; i--) {
         l = line[i]
         # A launcher only reports that a child has failed.
@@ -1925,15 +2524,27 @@ classify_log() { # <log>    prints
         if (l ~ /^(During handling of the above exception|The above exception was the direct cause)/) { chained = 1; continue }
         # Lines of code in a traceback are quotations, not events.
         if (l ~ /^ +(File "|raise |return |[\^~]+$)/) continue
-        c = (l ~ /^    / && !(l ~ /[Ee]rror/)) ? "" : class_of(l)
+        if (broken == "" && is_broken(l)) broken = "bug\tthe machine, not the code: " l
+        c = (l ~ /^    / && !(l ~ /[Ee]rror|WARNING|FATAL/)) ? "" : class_of(l)
         # A milder sign counts only where it stands at the very end or is the error itself.
-        if ((c == "transient" || c == "non_finite") && !ends_it(l) && !(l ~ /(Error|error|ERROR|fatal|FATAL|Fatal|failed|Failed|abort|Abort|stopping|Stopping|diverged|giving up)/) && i < n - 2) c = ""
-        # The other ranks and the helping threads of a process that dies complain too: what it died of stands before.
-        if (c == "transient" && weak == "" && (l ~ /NCCL|collective operation/ || (ends_it(l) && in_thread(i)))) weak = c "\t" l
+        if ((c == "transient" || c == "non_finite") && !ends_it(l) && !(l ~ /(Error|error|ERROR|fatal|FATAL|Fatal|failed|Failed|abort|Abort|stopping|Stopping|diverged|giving up|[Ee]nding|[Tt]erminat|killed)/) && i < n - 2) c = ""
+        # The other ranks, the workers and the helping threads of a process that dies complain too, and trackers still talk: what it
+        # died of stands before. Only where nothing stands there it is this.
+        if (c == "transient" && weak == "" && (is_complaint(l) || (ends_it(l) && in_thread(i)))) weak = c "\t" l
         if (c != "" && !(weak != "" && c == "transient")) { print c "\t" l; exit }
-        if (c == "" && ends_it(l) && !in_thread(i) && !(weak != "" && l ~ /^terminate called/)) { if (!chained && !followed_up(i)) exit; chained = 0 }
+        if (c == "" && ends_it(l) && !in_thread(i) && !(weak != "" && l ~ /^terminate called/)) {
+          if (!chained && !followed_up(i)) { weak = ""; break }
+          chained = 0
+        }
       }
-      if (weak != "") print weak
+      # Still a bug, for nothing is gained by running it again here; but another one has to look for it.
+      if (broken != "") print broken; else if (weak != "") print weak
+    }
+    function is_broken(l) {
+      return l ~ /ECC_UNCORRECTABLE|[Uu]ncorrectable ECC|fallen off the bus|GPU is lost|NVRM: Xid|Unable to determine the device handle|[Dd]river version is insufficient|[Dd]river\/library version mismatch|Found no NVIDIA driver|SYSTEM_DRIVER_MISMATCH|SystemNotReady|system not yet initialized|no kernel image is available|[Ee]rrno 5[^0-9]|Input\/output error|[Ee]rrno 30[^0-9]|Read-only file system/
+    }
+    function is_complaint(l) {
+      return l ~ /NCCL|nccl|collective operation|gloo|TCPStore|c10d|Dist(Network|Store|Backend)Error|(reset|closed) by peer|[Bb]roken pipe|remote process|got 0 bytes|^wandb: |retry loop|[Rr]etry(ing)? /
     }
     # Is the exception at i one of a thread beside the main one?
     function in_thread(i,   j) {
@@ -1948,6 +2559,22 @@ classify_log() { # <log>    prints
       }
       return 0
     }'
+}
+
+# The last line of a log that is the program's own and says something, into REPLY; empty where there is none.
+last_words() { # <log>
+  REPLY=$(tail -c 65536 -- "$1" 2>/dev/null | LC_ALL=C tr -d '\000-\010\013-\037\177' | grep -a '[[:alnum:]]' | grep -av '^gpu-runbook: ' | tail -n 1) || :
+  mask_secrets "$REPLY"
+  REPLY=${REPLY:0:200}
+}
+# What a record quotes from a log travels home and is read by others: the value of a secret does not. Before any cut.
+mask_secrets() { # <text>    into REPLY
+  local i
+  REPLY=$1
+  [[ -n ${SECRET_NAMES[0]+x} ]] || return 0
+  for ((i = 0; i < ${#SECRET_NAMES[@]}; i++)); do
+    ((${#SECRET_VALUES[i]} < 6)) || REPLY=${REPLY//"${SECRET_VALUES[i]}"/[${SECRET_NAMES[i]}]}
+  done
 }
 
 # Class and why of an attempt that is not a success, into CLASS and WHY. Order: what we know, what the kernel says,
@@ -1972,9 +2599,13 @@ classify_end() { # <evidence missing: text or empty>
   if [[ -n $said ]]; then
     class=${said%%$'\t'*} said=${said#*$'\t'}
     CLASS=$class
-    WHY="exit $CELL_RC; log: ${said:0:300}"
+    mask_secrets "$said"
+    WHY="exit $CELL_RC; log: ${REPLY:0:300}"
   fi
-  [[ -n $WHY ]] || WHY="exit $CELL_RC; nothing in the log speaks for another cause; see its end"
+  if [[ -z $WHY ]]; then
+    last_words "$CELL_LOG"
+    WHY="exit $CELL_RC; ${REPLY:+its last words: $REPLY; }nothing in the log speaks for another cause"
+  fi
   classify_disk
   if [[ $CLASS == bug || $CLASS == killed ]]; then oom_was_here && CLASS=oom_host WHY="exit $CELL_RC; the kernel killed $((OOM_AFTER - OOM_BEFORE)) process(es) of this cgroup for want of memory"; fi
   return 0
@@ -2031,6 +2662,14 @@ classify_disk() {
 find_cell() {
   local REPLY file=${QUEUE_FILE:-$D/queue.tsv} i known=''
   [[ -n $QUEUE_FILE || -e $file ]] || file=$SELF_DIR/queue.tsv
+  COMMAND_SHA=''
+  # Run_queue, and only the one that is our parent, hands over what it has read of the run's own queue.
+  if [[ $file == "$D/queue.tsv" && ${QUEUE_PID-} == "$PPID" && ${QUEUE_CELL-} == "$CELL" && ${QUEUE_AT-} =~ ^[0-9]{1,8}$ && ${QUEUE_SHA-} =~ ^[0-9a-f]{64}$ ]]; then
+    # shellcheck disable=SC2153,SC2154 # from run_queue's environment
+    COMMAND=$QUEUE_COMMAND COMMAND_SHA=$QUEUE_SHA CELL_INDEX=$QUEUE_AT
+    index_and_digest
+    return
+  fi
   if [[ $file != "$D/queue.tsv" && -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
     queue_index "$CELL" && known=${QUEUE_COMMANDS[REPLY]}
@@ -2039,9 +2678,14 @@ find_cell() {
   queue_index "$CELL" || refuse "$EX_CONFIG" "cell $CELL" "it is not in $file" "names there: ${QUEUE_NAMES[*]:0:5} …"
   i=$REPLY
   COMMAND=${QUEUE_COMMANDS[i]} CELL_INDEX=$i
-  # The run's own queue holds one shard: its k-th cell is the source's k*N + I-1.
-  [[ $file != "$D/queue.tsv" ]] || CELL_INDEX=$((i * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
   [[ -z $known || $known == "$COMMAND" ]] || refuse_command "the run's own queue $D/queue.tsv has another"
+  index_and_digest "$file"
+}
+# The run's own queue holds one shard: its k-th cell is the source's k*N + I-1.
+index_and_digest() { # [source of the command, where it is not the run's own queue]
+  local REPLY
+  [[ -n ${1-} && $1 != "$D/queue.tsv" ]] || CELL_INDEX=$((CELL_INDEX * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
+  [[ -z $COMMAND_SHA ]] || return 0
   hash_text "$COMMAND" || refuse "$EX_MISSING" "hashing" "the command's digest cannot be made" "look at openssl and sha256sum"
   COMMAND_SHA=$REPLY
 }
@@ -2131,24 +2775,29 @@ drop_dead_room() {
 
 # The claim, then a clean folder, then the record that says running.
 take_cell() {
-  local rc=0
-  CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
+  local REPLY rc=0
+  CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' STOP_GRACE='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
   CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 PEAK_MEMORY='' OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
   trap 'on_stop TERM' TERM
   trap 'on_stop INT' INT
   trap 'on_stop HUP' HUP
   trap 'on_stop USR1' USR1
   trap 'on_limit' USR2
-  take_claim "$CELL" || rc=$?
+  take_claim "$CELL" "${PROBES[@]}" || rc=$?
+  if ((rc == 0)) && ! read_probes; then
+    withdraw_claim
+    refuse_probe "$REPLY"
+  fi
   ((rc == 0)) || drop_room
   case $rc in
     0) ;;
+    "$EX_COPY") refuse_probe "${PROBES[0]}" ;;
     "$EX_BUSY") refuse "$EX_BUSY" "cell $CELL" "another runner was quicker" "leave it to that one" ;;
     *) refuse "$EX_NOROOM" "$D/claims/$CELL" "the claim cannot be written" "look at the data tier: room, rights" ;;
   esac
   printf -v CELL_LOG '%s/logs/%s/attempt-%03d.log' "$D" "$CELL" "$ATTEMPT"
   # Whoever ran it before may have died and left the trainer alive.
-  ((CLAIM_N == 0)) || { sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S" && name_cut_files; }
+  ((CLAIM_N == 0)) || { sweep_cell "$RUN_ID/$CELL/" '' "$GRACE_S" 0 && name_cut_files; }
   clean_folder
   [[ -d $CELL_DIR ]] || mkdir -p -- "$CELL_DIR" || refuse "$EX_NOROOM" "$CELL_DIR" "the folder cannot be made" "look at the data tier: room, rights"
   utc_now
@@ -2197,7 +2846,7 @@ name_cut_files() {
 }
 
 write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no rename where there was no record]
-  local url=''
+  local REPLY url=''
   [[ ! -s $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
   record_open cell/1
   record_text run_id "$RUN_ID"
@@ -2219,7 +2868,7 @@ write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no
   if [[ ${4-} == begun ]]; then
     # Torn it is unknown, as it is without it; nothing older is lost.
     if [[ ! -e $D/state/$CELL.json ]]; then
-      { printf '%s' "$RECORD" >"$D/state/$CELL.json"; } 2>/dev/null && [[ $(<"$D/state/$CELL.json") == "${RECORD%$'\n'}" ]]
+      { printf '%s' "$RECORD" >"$D/state/$CELL.json"; } 2>/dev/null && read_text "$D/state/$CELL.json" && [[ $REPLY == "$RECORD" ]]
       return
     fi
     set -- "${@:1:3}" soon
@@ -2243,9 +2892,10 @@ find_behind() {
 
 on_stop() { # <signal>
   WAKES=$((WAKES + 1))
-  [[ -z $STOP_SIGNAL ]] || return 0
+  [[ -z $STOP_SIGNAL ]] || { lengthen_grace && return 0; }
   STOP_SIGNAL=$1
-  log "signal $1: cell $CELL is told, and has $GRACE_S s to save"
+  choose_grace "$1"
+  LATE="signal $1: cell $CELL is told, and has $STOP_GRACE s to save"
   ((CELL_ALIVE == 0)) || forward_stop
 }
 forward_stop() {
@@ -2260,7 +2910,7 @@ on_limit() {
   else
     LIMIT_HIT="stall limit: neither its log nor its folder changed for $STALL_S s"
   fi
-  log "cell $CELL: $LIMIT_HIT; it has $GRACE_S s to save"
+  LATE="cell $CELL: $LIMIT_HIT; it has $GRACE_S s to save"
   ((CELL_ALIVE == 0)) || end_group TERM
 }
 
@@ -2294,7 +2944,7 @@ run_cell() {
     stop_watchers
     { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
-    sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5
+    sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5 "$MY_TICKS"
   fi
   utc_now
   ENDED=$REPLY
@@ -2349,13 +2999,13 @@ write_failed() {
 finish_sync() {
   local rc=0 attempt
   sync_cell "$CELL" || rc=$?
-  read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
-  attempt=$R_attempt
   if ((rc == 0)); then
-    event 'done' "$CELL" "$attempt" ''
+    event 'done' "$CELL" "$R_attempt" ''
     prune_cell
     return 0
   fi
+  read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
+  attempt=$R_attempt
   case $rc in "$EX_INTEGRITY" | "$EX_NOROOM") ;; *) rc=$EX_COPY ;; esac
   drop_room
   cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" || :

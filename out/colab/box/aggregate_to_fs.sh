@@ -94,7 +94,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -146,6 +146,11 @@ require_path() { # <variable name>
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
@@ -154,12 +159,20 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
 # With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
 # The rename itself may be lost; the old text is then still true.
 replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  local REPLY file=$1 text=$2 dir=${1%/*} tmp how=${3-}
   shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
@@ -169,7 +182,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
     return "$EX_COPY"
   fi
   [[ -n $how ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+  read_text "$file" && [[ $REPLY == "$text" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
@@ -214,8 +227,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_raw() { # <name> <integer, true, false or null>
@@ -238,49 +251,48 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
+  local REPLY file=$1 schema=$2 run_id=${3-}
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
+  read_text "$file" || return 2
+  parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
+parse_record() { # returns: 0, or 2 where it is not a whole record
+  local IFS=$'\n' line member value in_list=0
+  local -a lines=()
+  [[ $REPLY == '{'$'\n'*$'\n''}'$'\n' && $REPLY != *$'\n\n'* ]] || return 2
+  REPLY=${REPLY#'{'$'\n'}
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${REPLY%$'\n''}'$'\n'})
+  set +f
+  for line in ${lines[@]+"${lines[@]}"}; do
+    case $line in
+      '  "'[a-z]*'": '*)
+        member=${line#'  "'}
+        member=${member%%\"*}
+        value=${line#*'": '}
+        value=${value%,}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        case $value in
+          '"'*'"') value=${value#\"} && value=${value%\"} ;;
+          null) value='' ;;
+          true | false) ;;
+          '[') in_list=1 && continue ;;
+          '[]') continue ;;
+          *) [[ $value == [0-9-]* && ${value#-} != *[!0-9]* && $value != - ]] || return 2 ;;
+        esac
+        printf -v "R_$member" '%s' "$value"
+        ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      *) return 2 ;;
+    esac
+  done
 }
 
 # lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
@@ -327,18 +339,20 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -351,7 +365,7 @@ hash_tool_small() {
 hash_text() { # <text>    sets REPLY
   local HASH_TOOL=${HASH_TOOL-}
   hash_tool_small
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=$(exec_hash_tool < <(printf '%s' "$1")) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -368,7 +382,7 @@ stat_many() { # <path...>
     while IFS= read -r line; do
       rest=${line#*|*|*|*|}
       STAT_OF[$rest]=${line%"|$rest"}
-    done < <(TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
+    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
     shift $(($# < 500 ? $# : 500))
   done
 }
@@ -380,16 +394,13 @@ forget_cached() { # <path...>
   for path in "$@"; do dd if="$path" of=/dev/null iflag=nocache count=0 2>/dev/null || return 0; done
 }
 
-# One worker: the tool over its share, some hundred names a call.
+# One worker: the tool over its share, some hundred names a call; the last call becomes the tool.
 hash_share() { # <path...>    prints lines of the tool
-  while (($# > 0)); do
-    case $HASH_TOOL in
-      openssl) openssl dgst -sha256 -r "${@:1:200}" ;;
-      sha256sum) sha256sum -- "${@:1:200}" ;;
-      shasum) shasum -a 256 -- "${@:1:200}" ;;
-    esac 2>/dev/null || :
-    shift $(($# < 200 ? $# : 200))
+  while (($# > 200)); do
+    (exec_hash_tool "${@:1:200}") 2>/dev/null || :
+    shift 200
   done
+  (($# == 0)) || exec_hash_tool "$@" 2>/dev/null
 }
 
 # How many workers: the cores that we may use, and not more than there are files.
@@ -403,46 +414,54 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  local REPLY path line n best i share fd all=0
-  local -a load=() fds=()
-  local -A of=()
+  local REPLY path line all=0
   declare -gA SUM_OF
   SUM_OF=()
   (($# > 0)) || return 0
-  # Little work is done sooner by one than shared out.
   for path in "$@"; do
     line=${STAT_OF[$path]-4194304}
     all=$((all + ${line%%|*}))
   done
-  REPLY=1
   local HASH_TOOL=${HASH_TOOL-}
   if ((all < 4194304)); then
+    # Little work is done sooner by one than shared out.
     hash_tool_small
+    read_sums < <(hash_share "$@")
   else
     hash_tool
     hash_workers $#
+    share_out "$REPLY" "$@"
   fi
-  n=$REPLY
+  ((${#SUM_OF[@]} >= $#))
+}
+read_sums() { # the tool's lines from standard input into SUM_OF
+  local line
+  while IFS= read -r line; do
+    [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
+  done
+}
+share_out() { # <workers> <path...>
+  local path line n=$1 best i share fd
+  local -a load=() fds=()
+  local -A burden=()
+  shift
   for ((i = 0; i < n; i++)); do load[i]=0; done
   for path in "$@"; do
     best=0
     for ((i = 1; i < n; i++)); do ((load[i] >= load[best])) || best=$i; done
     line=${STAT_OF[$path]-1}
     load[best]=$((load[best] + ${line%%|*} + 4096))
-    of[$best]+=$path$'\n'
+    burden[$best]+=$path$'\n'
   done
   for ((i = 0; i < n; i++)); do
-    IFS=$'\n' read -r -d '' -a share <<<"${of[$i]-}" || :
+    IFS=$'\n' read -r -d '' -a share <<<"${burden[$i]-}" || :
     exec {fd}< <(hash_share ${share[@]+"${share[@]}"})
     fds+=("$fd")
   done
   for fd in "${fds[@]}"; do
-    while IFS= read -r line; do
-      [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
-    done <&"$fd"
+    read_sums <&"$fd"
     exec {fd}<&-
   done
-  ((${#SUM_OF[@]} >= $#))
 }
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
@@ -504,22 +523,47 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
-is_mount_point() { # <path>
+# The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
+# which costs no look at a dead mount; the last of several mounts at one place hides the others.
+mount_type() { # <path>
   local line fields
+  REPLY=''
   while IFS= read -r line; do
     read -ra fields <<<"$line"
     # The kernel writes a blank as \040.
-    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+    [[ ${fields[4]-} == "${1// /\\040}" && $line == *' - '* ]] || continue
+    line=${line#* - }
+    REPLY=${line%% *}
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
-  return 1
+  [[ -n $REPLY ]]
+}
+# What a type of file system is made of, into REPLY: network, local, or unknown (virtiofs, 9p: what the host has).
+mount_kind() { # <type>
+  case $1 in
+    fuseblk | fuse.fuse-overlayfs | ext[234] | xfs | btrfs | bcachefs | zfs | f2fs | overlay | tmpfs | ramfs | vfat | ntfs3) REPLY=local ;;
+    nfs | nfs4 | cifs | smb3 | ceph | lustre | gpfs | beegfs | glusterfs | moosefs | wekafs | panfs | afs | fuse | fuse.*) REPLY=network ;;
+    *) REPLY=unknown ;;
+  esac
 }
 
 # Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
-prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
+  local type
   REPLY=
   case $2 in
-    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    mount | mount-network | mount-local)
+      if ! mount_type "$1"; then
+        REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk"
+      else
+        type=$REPLY
+        mount_kind "$type"
+        case $2,$REPLY in
+          mount-network,local) REPLY="$1 is a local disk ($type), not the storage of the network that is meant: it does not survive as that does" ;;
+          mount-local,network) REPLY="$1 is storage of the network ($type), not the box's own disk that is meant" ;;
+          *) REPLY= ;;
+        esac
+      fi
+      ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
     *) REPLY="the proof '$2' is not known" ;;
@@ -527,19 +571,26 @@ prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
   [[ -z $REPLY ]] || return "$EX_COPY"
 }
 
-# The durable tier, proven before the first byte goes to it. Refuses 74.
+# Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
-prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
-  [[ -n $DURABLE_DIR ]] || return 0
+durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
   local REPLY tier=$DURABLE_TIER_PATH
+  TIER_SAID=()
+  [[ -n $DURABLE_DIR ]] || return 0
   expand_path tier
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
-      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
+      TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
   elif [[ ! -d $DURABLE_DIR ]]; then
     # Not the profile's place: then nothing proves it but that a person made the folder.
-    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
+    TIER_SAID=("DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR")
   fi
+  ((${#TIER_SAID[@]} == 0)) || return "$EX_COPY"
+}
+
+# The durable tier, proven before the first byte goes to it. Refuses 74.
+prove_durable() {
+  durable_there || refuse "$EX_COPY" "${TIER_SAID[@]}"
 }
 
 # lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
@@ -575,35 +626,48 @@ scratch_apart() {
   done
 }
 
+# The real path of a folder, into REPLY, without a process: there and back again.
+real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+  local before=$PWD
+  REPLY=''
+  cd -P -- "$1" 2>/dev/null || return 1
+  REPLY=$PWD
+  # The folder that we stood in may be gone by now; nothing that follows needs it.
+  cd -- "$before" 2>/dev/null || :
+}
+
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
-  local dir=${BASH_SOURCE[0]-}
+  local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+  real_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
-  local rc=0 text
+  local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
   ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
   ((rc == 1)) || return 0
   [[ $B != "$D" && -e $B/run.json ]] || return 1
   read_record "$B/run.json" run/1 ||
     refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
-  text=$(<"$B/run.json")
-  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_text "$B/run.json"
+  create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
 }
 
 # The durable copy: made where it is missing, refused where it is another run's.
 mirror_run() {
   [[ $B != "$D" ]] || return 0
-  local id=$R_run_id text rc=0
-  text=$(<"$D/run.json")
+  local REPLY id=$R_run_id text rc=0
+  read_text "$D/run.json" || refuse "$EX_INTEGRITY" "$D/run.json" "it cannot be read" "look at the data tier"
+  text=$REPLY
+  # The very same text is the very same run.
+  ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
   [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
-  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+  create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
     refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
@@ -614,15 +678,16 @@ mirror_run() {
 # needs: exit log path
 
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
+# What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
   # Set once: to switch the locale for each line costs more than all the rest.
-  local LC_ALL=C file=$1 line n=0 name command
+  local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  QUEUE_NAMES=()
-  QUEUE_COMMANDS=()
   [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
-  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
+  QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -646,6 +711,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     QUEUE_COMMANDS+=("$command")
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+  QUEUE_TEXT=$text
 }
 
 # What is wrong with one line.
@@ -657,7 +723,7 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
   refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
 }
 
-# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
+# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
 # needs: exit log file proc
 # reads: D
 
@@ -693,6 +759,10 @@ last_claim() { # <cell>
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
 # and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+
+# Results below this in all are small: hashed and copied in a moment. Looks that cost a process and would see what happens in
+# that moment (free room, a second stat, having the kernel forget what it keeps) are for more; the digests are for all.
+readonly SMALL_BYTES=1048576
 
 # Is this the name of a file that some transfer or writer left half done?
 is_leftover() { # <path below the cell>
@@ -790,32 +860,38 @@ sort_paths() {
   done
 }
 
-# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_DIGEST LIST_PATHS
-# LIST_SUMS LIST_SIZES LIST_BYTES.
+# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_PATHS LIST_SUMS LIST_SIZES
+# LIST_BYTES. LIST_DIGEST is the list's own, empty until somebody needs it (list_digest) or it comes with the read-back.
 list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still being written)
-  local REPLY cell=$1 dir=$D/cells/$1 path line i
-  local -a full=()
-  local -A before=()
+  local cell=$1 dir=$D/cells/$1 path line i
+  local -a full=() seen_first=()
   list_paths "$dir" || return
-  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT=''
+  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT='' LIST_DIGEST=''
   for path in "${LIST_PATHS[@]}"; do full+=("$dir/$path"); done
   stat_many "${full[@]}"
-  for path in "${full[@]}"; do before[$path]=${STAT_OF[$path]-}; done
-  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
-  stat_many "${full[@]}"
-  for ((i = 0; i < ${#full[@]}; i++)); do
-    path=${full[i]}
+  for path in "${full[@]}"; do
     line=${STAT_OF[$path]-}
-    [[ -n $line && $line == "${before[$path]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
-    LIST_SUMS+=("${SUM_OF[$path]}")
+    [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
+    seen_first+=("$line")
     LIST_SIZES+=("${line%%|*}")
     LIST_BYTES=$((LIST_BYTES + ${line%%|*}))
+  done
+  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  ((LIST_BYTES < SMALL_BYTES)) || stat_many "${full[@]}"
+  for ((i = 0; i < ${#full[@]}; i++)); do
+    path=${full[i]}
+    [[ ${STAT_OF[$path]-} == "${seen_first[i]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
+    LIST_SUMS+=("${SUM_OF[$path]}")
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
   done
+  # The commit takes the list from here and a repeated sync takes new digests: from the file only its own digest is taken.
+  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
+}
+list_digest() { # into LIST_DIGEST
+  local REPLY
+  [[ -z $LIST_DIGEST ]] || return 0
   hash_text "$LIST_TEXT" || return "$EX_COPY"
   LIST_DIGEST=$REPLY
-  # Nothing is ever read from it: the commit takes the list from here, a repeated sync takes new digests.
-  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
@@ -850,15 +926,12 @@ cell_record() { # <state> <why> <files digest>
 }
 
 # Remove what an earlier sync of this cell, killed half-way, left in the bundle: our own names and nothing else.
-drop_own_leftovers() { # <target folder>
-  local path pid
-  [[ -d $1 ]] || return 0
-  while IFS= read -r -d '' path; do
-    pid=${path##*/.gr-}
-    pid=${pid%%-*}
-    if [[ ! $pid =~ ^[0-9]+$ ]] || start_ticks "$pid"; then continue; fi
-    rm -f -- "$path" || return "$EX_COPY"
-  done < <(find "$1" -type f -name '.gr-*-*.tmp' -print0 2>/dev/null)
+drop_own_leftovers() { # <cell>
+  local path
+  for path in "$B/.syncing/$1".[0-9]*; do
+    if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]] || start_ticks "${path##*.}"; then continue; fi
+    rm -rf -- "${path:?}" || return "$EX_COPY"
+  done
 }
 
 # Which files of the list are not in TARGET as they should be: indices into TODO, their bytes into TODO_BYTES.
@@ -870,8 +943,11 @@ sync_todo() { # <target folder>
     path=$1/$path
     [[ ! -f $path || -L $path ]] || same+=("$path")
   done
-  stat_many ${same[@]+"${same[@]}"}
-  hash_many ${same[@]+"${same[@]}"} || :
+  SUM_OF=()
+  if ((${#same[@]} > 0)); then
+    stat_many "${same[@]}"
+    hash_many "${same[@]}" || :
+  fi
   for ((i = 0; i < ${#LIST_PATHS[@]}; i++)); do
     path=$1/${LIST_PATHS[i]}
     [[ ${SUM_OF[$path]-} != "${LIST_SUMS[i]}" ]] || continue
@@ -880,115 +956,182 @@ sync_todo() { # <target folder>
   done
 }
 
-# Room for the whole copy, before its first byte: the old files stay until the new ones are proven. For little a look is not
-# worth its price: cp says the same, and as early.
+# Room for the whole copy, before its first byte: the old files stay until the new ones are proven. Where it is
+# little cp says the same, and as early.
 sync_room() { # <target folder>    returns: 0 or 73
-  ((TODO_BYTES >= 1048576 || ${#TODO[@]} > 64)) || return 0
+  ((TODO_BYTES >= SMALL_BYTES || ${#TODO[@]} > 64)) || return 0
   look_room "$1"
   if [[ -n ${ROOM_BYTES[0]} ]] && ((TODO_BYTES + 65536 > ROOM_BYTES[0])); then
     log "no room for the copy: it needs $TODO_BYTES bytes, $1 has ${ROOM_BYTES[0]}"
     return "$EX_NOROOM"
   fi
-  if [[ -n ${ROOM_INODES[0]} ]] && ((${#TODO[@]} + 6 > ROOM_INODES[0])); then
+  if [[ -n ${ROOM_INODES[0]} ]] && ((${#TODO[@]} + 8 > ROOM_INODES[0])); then
     log "no room for the copy: it needs ${#TODO[@]} files, $1 has inodes for ${ROOM_INODES[0]}"
     return "$EX_NOROOM"
   fi
 }
 
-# One file under a temporary name in its own target folder. Says 73 where the disk is full.
-copy_one() { # <source> <folder> <temporary path>
-  local said
-  [[ -d $2 ]] || mkdir -p -- "$2" || return "$EX_COPY"
-  [[ ! -L $2 ]] || { log "$2 is a link, not a folder of the bundle" && return "$EX_COPY"; }
+# TODO in runs of files that lie in one folder: RUN_FOLDER (below the cell's, empty for itself) and RUN_FIRST, where in TODO it
+# begins. A call of cp or mv takes a run whole.
+split_runs() {
+  local i folder last='' n=0
+  RUN_FOLDER=() RUN_FIRST=()
+  for ((i = 0; i < ${#TODO[@]}; i++)); do
+    folder=${LIST_PATHS[TODO[i]]}
+    if [[ $folder == */* ]]; then folder=${folder%/*}; else folder=''; fi
+    n=$((n + 1))
+    if ((i == 0 || n > 200)) || [[ $folder != "$last" ]]; then
+      RUN_FOLDER+=("$folder") RUN_FIRST+=("$i")
+      last=$folder n=1
+    fi
+  done
+  RUN_FIRST+=("${#TODO[@]}")
+}
+
+# The files of run N below FOLDER, into RUN_FILES.
+run_files() { # <n> <folder>
+  local i
+  RUN_FILES=()
+  for ((i = RUN_FIRST[$1]; i < RUN_FIRST[$1 + 1]; i++)); do RUN_FILES+=("$2/${LIST_PATHS[TODO[i]]}"); done
+}
+
+# The folders of the copy below ROOT, all in one call; none of them may be a link.
+make_folders_below() { # <root> [further folders...]
+  local n folder root=$1
+  local -a folders=("$@")
+  for folder in ${RUN_FOLDER[@]+"${RUN_FOLDER[@]}"}; do
+    [[ -z $folder ]] || folders+=("$root/$folder")
+  done
+  for ((n = 0; n < ${#folders[@]}; n += 500)); do
+    mkdir -p -- "${folders[@]:n:500}" 2>/dev/null || { log "$root cannot be made" && return "$EX_COPY"; }
+  done
+  for folder in "${folders[@]}"; do
+    [[ ! -L $folder ]] || { log "$folder is a link, not a folder of the bundle" && return "$EX_COPY"; }
+  done
+}
+
+# Files into a folder, under their names. Says 73 where the disk is full.
+copy_files() { # <folder> <files...>
+  local said to=$1
+  shift
   # In English: what it says decides.
-  said=$(LC_ALL=C cp -L -- "$1" "$3" 2>&1) && return 0
+  said=$(LC_ALL=C exec cp -L -- "$@" "$to/" 2>&1) && return 0
   said=${said//[[:cntrl:]]/ }
   case $said in
-    *'No space left'* | *'quota exceeded'*) log "no room for the copy of $1: $said" && return "$EX_NOROOM" ;;
+    *'No space left'* | *'quota exceeded'*) log "no room for the copy of ${1%/*}: $said" && return "$EX_NOROOM" ;;
   esac
-  log "copying $1 failed: $said"
+  log "copying from ${1%/*} failed: $said"
   return "$EX_COPY"
 }
 
-# Copy what TODO names, flush, read back, and only then rename. The last good copy stays until the new one is proven.
-sync_files() { # <source folder> <target folder>
-  local source=$1 target=$2 i to tmp rc=0
+# The copies in TMP, flushed and read back, the list with them: each digest must be its source's.
+prove_copies() { # <temporary folder> <target folder> <the list's file>
+  local i tmp
   local -a tmps=()
-  declare -gA STAT_OF
+  for i in "${TODO[@]}"; do tmps+=("$1/${LIST_PATHS[i]}"); done
+  flush "${tmps[@]}" || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
+  ((TODO_BYTES < SMALL_BYTES)) || forget_cached "${tmps[@]}"
+  declare -gA STAT_OF=()
+  # For sharing out the reading.
+  # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
   for i in "${TODO[@]}"; do
-    to=$target/${LIST_PATHS[i]}
-    tmp=${to%/*}/.gr-$$-$i.tmp
-    tmps+=("$tmp")
-    copy_one "$source/${LIST_PATHS[i]}" "${to%/*}" "$tmp" || { rc=$? && break; }
-    # For sharing out the reading.
-    # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
+    tmp=$1/${LIST_PATHS[i]}
     STAT_OF[$tmp]=${LIST_SIZES[i]}
   done
-  if ((rc == 0)); then
-    flush "${tmps[@]}" || { log "the copy to $target cannot be flushed: no room, a quota, or its disk is failing" && rc=$EX_COPY; }
-  fi
-  if ((rc == 0)); then
-    forget_cached "${tmps[@]}"
-    hash_many "${tmps[@]}" || rc=$EX_COPY
-  fi
+  STAT_OF[$3]=${#LIST_TEXT}
+  hash_many "${tmps[@]}" "$3" || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
   for i in "${TODO[@]}"; do
-    ((rc == 0)) || break
-    to=$target/${LIST_PATHS[i]}
-    tmp=${to%/*}/.gr-$$-$i.tmp
+    tmp=$1/${LIST_PATHS[i]}
     if [[ ${SUM_OF[$tmp]-} != "${LIST_SUMS[i]}" ]]; then
-      log "the copy of ${LIST_PATHS[i]} on $target reads back as ${SUM_OF[$tmp]-nothing}, its source was ${LIST_SUMS[i]}"
-      rc=$EX_COPY
+      log "the copy of ${LIST_PATHS[i]} on $2 reads back as ${SUM_OF[$tmp]-nothing}, its source was ${LIST_SUMS[i]}: a bad disk, or the source is still being written"
+      return "$EX_COPY"
     fi
   done
-  for i in "${TODO[@]}"; do
-    ((rc == 0)) || break
-    to=$target/${LIST_PATHS[i]}
-    [[ ! -d $to ]] || { log "$to is a folder where a file is to be" && rc=$EX_COPY && break; }
-    mv -f -- "${to%/*}/.gr-$$-$i.tmp" "$to" || rc=$EX_COPY
+  LIST_DIGEST=${SUM_OF[$3]}
+}
+
+# Copy what TODO names, flush, read back, and only then rename: the whole folder where the bundle has none of the cell yet,
+# else file by file. The last good copy stays until the new one is proven.
+sync_files() { # <cell> <the list's file>
+  local target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ n rc=0
+  split_runs
+  make_folders_below "$tmp" "$B/final_ckpts" "$B/records" || return
+  for ((n = 0; n < ${#RUN_FOLDER[@]} && rc == 0; n++)); do
+    run_files "$n" "$D/cells/$1"
+    copy_files "$tmp/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || rc=$?
   done
-  ((rc == 0)) || rm -f -- "${tmps[@]}"
+  ((rc != 0)) || prove_copies "$tmp" "$target" "$2" || rc=$?
+  # Some mounts cannot rename a folder.
+  if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
+    # Had another made the target in that moment, ours would lie inside it.
+    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
+    return 0
+  fi
+  ((rc != 0)) || move_files "$tmp" "$target" || rc=$?
+  rm -rf -- "${tmp:?}" || rc=$EX_COPY
   return "$rc"
+}
+move_files() { # <temporary folder> <target folder>
+  local n file
+  make_folders_below "$2" || return
+  for ((n = 0; n < ${#RUN_FOLDER[@]}; n++)); do
+    run_files "$n" "$2"
+    for file in "${RUN_FILES[@]}"; do
+      [[ ! -d $file ]] || { log "$file is a folder where a file is to be" && return "$EX_COPY"; }
+    done
+    run_files "$n" "$1"
+    mv -f -- "${RUN_FILES[@]}" "$2/${RUN_FOLDER[n]}" || return "$EX_COPY"
+  done
 }
 
 # A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
 sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
-  local REPLY cell=$1 target=$B/final_ckpts/$1 rc=0
-  # The tier is proven before any byte; the refusal is this function's status, not the end of the script.
-  (prove_durable) || return
+  local cell=$1 target=$B/final_ckpts/$1 rc=0 bundled=''
+  # The tier is proven before any byte.
+  # The refusal is this function's status, not the end of the script.
+  durable_there || { (refuse "$EX_COPY" "${TIER_SAID[@]}") || return; }
+  check_bundled "$cell" || rc=$?
+  ((rc != 0)) || bundled=$R_files_sha256
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || { log "cell $cell has no whole record of this run" && return "$EX_INTEGRITY"; }
   [[ ${R_state-} == unsynced || ${R_state-} == "done" ]] || { log "cell $cell is ${R_state-}: nothing to sync" && return "$EX_INTEGRITY"; }
   list_cell "$cell" || return
-  check_bundled "$cell" || rc=$?
-  if ((rc == 0)) && [[ $R_files_sha256 != "$LIST_DIGEST" ]]; then
-    log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
-    return "$EX_INTEGRITY"
+  if ((rc == 0)); then
+    list_digest || return
+    if [[ $bundled != "$LIST_DIGEST" ]]; then
+      log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
+      return "$EX_INTEGRITY"
+    fi
   fi
   [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
-  drop_own_leftovers "$target" || return
-  mkdir -p -- "$target" "$B/records" 2>/dev/null || { log "$target cannot be made" && return "$EX_COPY"; }
+  drop_own_leftovers "$cell" || return
   sync_todo "$target"
-  sync_room "$target" || return
-  if ((${#TODO[@]} > 0)); then sync_files "$D/cells/$cell" "$target" || return; fi
+  sync_room "$B" || return
+  if ((${#TODO[@]} > 0)); then sync_files "$cell" "$D/state/$cell.sha256" || return; fi
   commit_cell "$cell"
 }
 
-# The list and the record into B, and read back; then our own record. One flush stands before the record's name: the results
-# under theirs, the text of the list, the text of the record. A record without its list does not hold, so those two need no
-# flush in between. Our own record may be lost in a power cut: the one in B is asked first.
-commit_cell() { # <cell>
-  local cell=$1 text back=$B/records/$1
-  read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
+# The list and the record into B, then our own record. All is flushed in one call behind the renames, the folders first: what
+# a power cut tears is seen, for the list must have the digest that the record says, and our own record still says unsynced.
+commit_cell() { # <cell>    reads: R_*, of the cell's record on the data tier
+  local cell=$1 back=$B/records/$1
+  list_digest || return
   cell_record 'done' '' "$LIST_DIGEST" || return
-  text=$RECORD
-  replace_file "$back.sha256" "$LIST_TEXT" soon || return
+  write_list "$back.sha256" || return
+  replace_file "$back.json" "$RECORD" soon || return
   target_folders "$cell"
-  replace_file "$back.json" "$text" behind "$back.sha256" "${TARGET_FOLDERS[@]}" || return
-  flush "$B/records" || return "$EX_COPY"
-  # The list was read back when it was written; what its digest is, we know.
-  read_record "$back.json" cell/1 "$RUN_ID" && [[ $R_files_sha256 == "$LIST_DIGEST" && $(<"$back.sha256") == "${LIST_TEXT%$'\n'}" ]] ||
-    { log "the record of cell $cell does not read back from $B" && return "$EX_COPY"; }
-  replace_file "$D/state/$cell.json" "$text" soon || return
+  flush "${TARGET_FOLDERS[@]}" "$back.sha256" "$back.json" "$B/records" || { log "the record of cell $cell cannot be flushed to $B" && return "$EX_COPY"; }
+  replace_file "$D/state/$cell.json" "$RECORD" soon || return
   say_bundled "$cell"
+}
+
+# The list under its name at once: nobody looks at one that has no record of its digest beside it.
+write_list() { # <file>
+  local REPLY
+  ! read_text "$1" || [[ $REPLY != "$LIST_TEXT" ]] || return 0
+  { printf '%s' "$LIST_TEXT" >"$1"; } 2>/dev/null && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
+    log "could not write $1: no room, no right, or its disk is gone"
+    return "$EX_COPY"
+  }
 }
 
 # The folders in the bundle whose names a commit speaks of, into TARGET_FOLDERS.
@@ -1015,8 +1158,25 @@ say_bundled() { # <cell>
   fi
 }
 
+# lib/carry.bash: small files of the run that have to come home beside the bundle.
+# needs: exit file
+# reads: D B
+
+# What RUN_FACTS.md tells besides the records (S92): the events with their overrides, the roster, what failed (X4). Only what
+# lies in B comes home, so they are copied there, once more each time. Lines that another box left there stay.
+carry_logs() {
+  local name text
+  [[ $B != "$D" ]] || return 0
+  for name in events.tsv queue.tsv NEGATIVE_RESULTS.tsv; do
+    [[ -s $D/$name ]] || continue
+    text=$(cat -- "$D/$name") || return
+    if [[ -s $B/$name ]]; then text=$(awk '!seen[$0]++' "$B/$name" "$D/$name") || return; fi
+    [[ -s $B/$name && $(<"$B/$name") == "$text" ]] || replace_file "$B/$name" "$text"$'\n' || return
+  done
+}
+
 # lib/manifest.bash: the bundle as a whole: every file of every record looked at, SHA256SUMS, PULL_MANIFEST.json.
-# needs: exit log file record hash hashes bundle
+# needs: exit log file record hash hashes bundle carry
 # reads: D B RUN_ID RUN_COMMIT; works on CELL_NAMES, CELL_STATE[cell], CELL_WHY[cell] and the parallel FILE_SUMS FILE_PATHS
 
 # A cell as it is to be listed. Its why becomes fit for a record.
@@ -1134,19 +1294,6 @@ write_sums() {
   replace_file "$B/SHA256SUMS" "$text"
 }
 
-# What RUN_FACTS.md tells besides the records (S92): the events with their overrides, and the roster. Only pull from B comes
-# home, so both are copied there, once more each time. Lines that another box left there stay.
-carry_logs() {
-  local name text
-  [[ $B != "$D" ]] || return 0
-  for name in events.tsv queue.tsv; do
-    [[ -s $D/$name ]] || continue
-    text=$(cat -- "$D/$name") || return
-    if [[ -s $B/$name ]]; then text=$(awk '!seen[$0]++' "$B/$name" "$D/$name") || return; fi
-    [[ -s $B/$name && $(<"$B/$name") == "$text" ]] || replace_file "$B/$name" "$text"$'\n' || return
-  done
-}
-
 # A list in a record's shape: the members are whole lines.
 record_list() { # <name> <lines with their commas>
   RECORD+=,$'\n''  "'$1'": ['$'\n'"$2"'  ]'
@@ -1190,7 +1337,7 @@ write_manifest() { # <cells expected> <cells done>
 
 usage() {
   cat <<'USAGE'
-usage: aggregate_to_fs.sh [--rehash] [--except CELL=WHY]...
+usage: aggregate_to_fs.sh [--rehash] [--except CELL=WHY]... [--only CELL,...]
 
 Makes the bundle on the durable tier whole and says what is in it. For each cell of the run's queue: one that is done is
 looked at again, one that finished but was not copied is copied now (the run itself is not repeated). Then SHA256SUMS and,
@@ -1198,6 +1345,7 @@ last, PULL_MANIFEST.json are written anew from the records there; both are read 
 
 --rehash           read every file again; without it a file whose size, inode and times are unchanged is believed
 --except CELL=WHY  this cell need not be done; the reason goes into the manifest
+--only CELL,...    judge by these cells alone: 0 where each of them is done or excepted; the manifest still tells of all
 
 exit codes: 0 every cell is done or excepted, and every file is what its record says; 1 some cell is not (the manifest
 names it and holds the finished ones); 64 usage, 65 a file or record of the bundle does not match, 69 no run here,
@@ -1206,7 +1354,7 @@ USAGE
 }
 
 parse_words() { # <words...>    sets REHASH EXCEPT_CELLS
-  REHASH=false EXCEPT_CELLS=()
+  REHASH=false EXCEPT_CELLS=() ONLY=''
   while (($# > 0)); do
     case $1 in
       -h | --help) usage && exit 0 ;;
@@ -1216,6 +1364,11 @@ parse_words() { # <words...>    sets REHASH EXCEPT_CELLS
         [[ ${1-} == ?*=*[![:space:]]* ]] || bad_usage "--except wants CELL=WHY"
         # A cell's name may hold '=': the longest name of the queue that fits is taken later.
         EXCEPT_CELLS+=("$1")
+        ;;
+      --only)
+        shift
+        [[ -n ${1-} ]] || bad_usage "--only wants CELL,..."
+        ONLY=$1
         ;;
       *) bad_usage "'$1' is not known" ;;
     esac
@@ -1354,20 +1507,20 @@ report() { # <expected> <done> <excepted>    returns: 0, 1 or 65
     log "${#BAD[@]} files of the bundle are not what their records say; $B/PULL_MANIFEST.json still lists them"
     return "$EX_INTEGRITY"
   fi
-  if (($2 + $3 < $1)); then
-    log "$2 of $1 cells are done, $3 excepted; the others:"
-    for cell in "${CELL_NAMES[@]}"; do
-      [[ ${CELL_STATE[$cell]} != 'done' && ${CELL_STATE[$cell]} != excepted ]] || continue
-      ((n++ < 20)) || { log "... and more; see $B/PULL_MANIFEST.json" && break; }
-      log "  $cell: ${CELL_STATE[$cell]} ${CELL_WHY[$cell]}"
-    done
-    return "$EX_FAIL"
-  fi
+  for cell in "${CELL_NAMES[@]}"; do
+    [[ ${CELL_STATE[$cell]} != 'done' && ${CELL_STATE[$cell]} != excepted ]] || continue
+    # Of a part only its own cells are asked for; the others stand in the manifest with their states.
+    [[ -z $ONLY || ,$ONLY, == *",$cell,"* ]] || continue
+    ((n++ > 0)) || log "$2 of $1 cells are done, $3 excepted; the others${ONLY:+ of --only}:"
+    ((n <= 20)) || { log "... and more; see $B/PULL_MANIFEST.json" && break; }
+    log "  $cell: ${CELL_STATE[$cell]} ${CELL_WHY[$cell]}"
+  done
+  ((n == 0)) || return "$EX_FAIL"
   if (($2 == 0)); then
     log "no cell is done, so there is nothing to bundle"
     return "$EX_COPY"
   fi
-  claim "$2 of $1 cells done, $3 excepted, ${#FILE_PATHS[@]} files checked${ON_THIS_BOX}, digest ${MANIFEST_DIGEST:0:12}" "bundle of run $RUN" "$B/PULL_MANIFEST.json"
+  claim "$2 of $1 cells done, $3 excepted, ${#FILE_PATHS[@]} files checked${ON_THIS_BOX}${ONLY:+, a part: $ONLY}, digest ${MANIFEST_DIGEST:0:12}" "bundle of run $RUN" "$B/PULL_MANIFEST.json"
 }
 
 main() {
@@ -1388,13 +1541,16 @@ main() {
     verify_files "$D/state/.aggregate" false
   fi
   apply_exceptions
+  for cell in ${ONLY//,/ }; do
+    [[ -n ${CELL_STATE[$cell]-} ]] || refuse "$EX_CONFIG" "--only ${cell//[[:cntrl:]]/?}" "no cell of the queue has that name" "look at $D/queue.tsv"
+  done
   for cell in "${CELL_NAMES[@]}"; do
     case ${CELL_STATE[$cell]} in
       'done') done=$((done + 1)) ;;
       excepted) excepted=$((excepted + 1)) ;;
     esac
   done
-  carry_logs || refuse "$EX_COPY" "$B" "events.tsv or queue.tsv cannot be copied there" "look at the durable tier: room, rights"
+  carry_logs || refuse "$EX_COPY" "$B" "events.tsv, queue.tsv or NEGATIVE_RESULTS.tsv cannot be copied there" "look at the durable tier: room, rights"
   write_sums || refuse "$EX_COPY" "$B/SHA256SUMS" "it cannot be written" "look at the durable tier: room, rights"
   write_manifest "${#CELL_NAMES[@]}" "$done" || refuse "$EX_COPY" "$B/PULL_MANIFEST.json" "it cannot be written" "look at the durable tier: room, rights"
   report "${#CELL_NAMES[@]}" "$done" "$excepted"

@@ -27,6 +27,8 @@ DURABLE_DIR=${DURABLE_DIR-/data/runs}
 SCRATCH=${SCRATCH-/scratch}
 # cache of Hugging Face; empty: the library's own place
 HF_HOME=${HF_HOME-/data/hf}
+# a file to source or an http address; empty: none
+PROXY_HOOK=${PROXY_HOOK-}
 # what a detached run is started with
 DETACH=${DETACH-k8s-job}
 # the interpreter
@@ -47,17 +49,41 @@ readonly NEED_DISK_BYTES=10000000
 readonly NEED_FILES=20
 # host memory for one cell
 readonly NEED_RAM_BYTES=1000000000
-# expected minutes for one cell
-readonly NEED_MINUTES=1
+# expected seconds for one cell
+readonly NEED_S=6
 # data that must be there, relative to the code
 readonly -a DATA_PATHS=()
 # and how many files each must hold
 readonly -a DATA_FILES=()
+# and how many bytes; empty: not said
+readonly -a DATA_SIZES=()
+# and its digest, where it is one file
+readonly -a DATA_SUMS=()
+# and the list of its digests, relative to the code
+readonly -a DATA_LISTS=()
+# hf_home: below HF_HOME, not below the code
+readonly -a DATA_UNDER=()
+# modules that PY must import
+readonly -a ENV_IMPORTS=()
+# what shows that the environment works: a kernel that runs, documentation that holds
+readonly -a ENV_TIERS=()
+# the commands
+readonly -a ENV_COMMANDS=()
+# and what a line of their answers matches
+readonly -a ENV_EXPECTS=()
+# mirrors, exported to every cell
+readonly -a MIRRORS=()
 # tiers that only boxes of one region, zone or host can reach
 readonly -a REGION_LOCKED=(
   shared-vast
   empty-dir
 )
+# what this box has to show: name, proof, role, path
+readonly -a TIERS_IN=(
+  "shared-vast mount every /data"
+)
+# what was left out, and may not show: name, proof, role, path
+readonly -a TIERS_OUT=()
 # what strikes by itself
 readonly -a CLOCKS=(
   "The pool is what is billed, by instance and hour: an idle one at full price, with no pods at all."
@@ -121,7 +147,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -182,8 +208,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_raw() { # <name> <integer, true, false or null>
@@ -207,6 +233,10 @@ record_close() {
 # lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
 # needs:
 
+this_host() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
+}
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
 # needs: exit log
 
@@ -222,6 +252,117 @@ hash_tool() {
   else
     refuse "$EX_MISSING" "hashing" "no openssl, sha256sum or shasum on PATH" "install one of them"
   fi
+}
+
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
+  case $HASH_TOOL in
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
+  esac
+}
+
+# For little: openssl hashes quicker, but starts three times as slowly.
+hash_tool_small() {
+  if command -v sha256sum >/dev/null 2>&1; then HASH_TOOL=sha256sum; else hash_tool; fi
+}
+
+hash_text() { # <text>    sets REPLY
+  local HASH_TOOL=${HASH_TOOL-}
+  hash_tool_small
+  REPLY=$(exec_hash_tool < <(printf '%s' "$1")) || { REPLY= && return 1; }
+  REPLY=${REPLY%% *}
+  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
+}
+
+# lib/hashes.bash: many files at once: their digests by all cores, their sizes and times in one look.
+# needs: exit log hash
+
+# What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
+stat_many() { # <path...>
+  local line rest
+  declare -gA STAT_OF
+  STAT_OF=()
+  while (($# > 0)); do
+    while IFS= read -r line; do
+      rest=${line#*|*|*|*|}
+      STAT_OF[$rest]=${line%"|$rest"}
+    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
+    shift $(($# < 500 ? $# : 500))
+  done
+}
+
+# One worker: the tool over its share, some hundred names a call; the last call becomes the tool.
+hash_share() { # <path...>    prints lines of the tool
+  while (($# > 200)); do
+    (exec_hash_tool "${@:1:200}") 2>/dev/null || :
+    shift 200
+  done
+  (($# == 0)) || exec_hash_tool "$@" 2>/dev/null
+}
+
+# How many workers: the cores that we may use, and not more than there are files.
+hash_workers() { # <files>    into REPLY
+  REPLY=$(nproc 2>/dev/null) || REPLY=1
+  [[ $REPLY =~ ^[1-9][0-9]*$ ]] || REPLY=1
+  ((REPLY <= 16)) || REPLY=16
+  ((REPLY <= $1)) || REPLY=$1
+}
+
+# Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
+# Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
+hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
+  local REPLY path line all=0
+  declare -gA SUM_OF
+  SUM_OF=()
+  (($# > 0)) || return 0
+  for path in "$@"; do
+    line=${STAT_OF[$path]-4194304}
+    all=$((all + ${line%%|*}))
+  done
+  local HASH_TOOL=${HASH_TOOL-}
+  if ((all < 4194304)); then
+    # Little work is done sooner by one than shared out.
+    hash_tool_small
+    read_sums < <(hash_share "$@")
+  else
+    hash_tool
+    hash_workers $#
+    share_out "$REPLY" "$@"
+  fi
+  ((${#SUM_OF[@]} >= $#))
+}
+read_sums() { # the tool's lines from standard input into SUM_OF
+  local line
+  while IFS= read -r line; do
+    [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
+  done
+}
+share_out() { # <workers> <path...>
+  local path line n=$1 best i share fd
+  local -a load=() fds=()
+  local -A burden=()
+  shift
+  for ((i = 0; i < n; i++)); do load[i]=0; done
+  for path in "$@"; do
+    best=0
+    for ((i = 1; i < n; i++)); do ((load[i] >= load[best])) || best=$i; done
+    line=${STAT_OF[$path]-1}
+    load[best]=$((load[best] + ${line%%|*} + 4096))
+    burden[$best]+=$path$'\n'
+  done
+  for ((i = 0; i < n; i++)); do
+    IFS=$'\n' read -r -d '' -a share <<<"${burden[$i]-}" || :
+    exec {fd}< <(hash_share ${share[@]+"${share[@]}"})
+    fds+=("$fd")
+  done
+  for fd in "${fds[@]}"; do
+    read_sums <&"$fd"
+    exec {fd}<&-
+  done
 }
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
@@ -263,22 +404,47 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
-is_mount_point() { # <path>
+# The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
+# which costs no look at a dead mount; the last of several mounts at one place hides the others.
+mount_type() { # <path>
   local line fields
+  REPLY=''
   while IFS= read -r line; do
     read -ra fields <<<"$line"
     # The kernel writes a blank as \040.
-    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+    [[ ${fields[4]-} == "${1// /\\040}" && $line == *' - '* ]] || continue
+    line=${line#* - }
+    REPLY=${line%% *}
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
-  return 1
+  [[ -n $REPLY ]]
+}
+# What a type of file system is made of, into REPLY: network, local, or unknown (virtiofs, 9p: what the host has).
+mount_kind() { # <type>
+  case $1 in
+    fuseblk | fuse.fuse-overlayfs | ext[234] | xfs | btrfs | bcachefs | zfs | f2fs | overlay | tmpfs | ramfs | vfat | ntfs3) REPLY=local ;;
+    nfs | nfs4 | cifs | smb3 | ceph | lustre | gpfs | beegfs | glusterfs | moosefs | wekafs | panfs | afs | fuse | fuse.*) REPLY=network ;;
+    *) REPLY=unknown ;;
+  esac
 }
 
 # Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
-prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
+  local type
   REPLY=
   case $2 in
-    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    mount | mount-network | mount-local)
+      if ! mount_type "$1"; then
+        REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk"
+      else
+        type=$REPLY
+        mount_kind "$type"
+        case $2,$REPLY in
+          mount-network,local) REPLY="$1 is a local disk ($type), not the storage of the network that is meant: it does not survive as that does" ;;
+          mount-local,network) REPLY="$1 is storage of the network ($type), not the box's own disk that is meant" ;;
+          *) REPLY= ;;
+        esac
+      fi
+      ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
     *) REPLY="the proof '$2' is not known" ;;
@@ -319,11 +485,22 @@ scratch_apart() {
   done
 }
 
+# The real path of a folder, into REPLY, without a process: there and back again.
+real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+  local before=$PWD
+  REPLY=''
+  cd -P -- "$1" 2>/dev/null || return 1
+  REPLY=$PWD
+  # The folder that we stood in may be gone by now; nothing that follows needs it.
+  cd -- "$before" 2>/dev/null || :
+}
+
 # Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
 may_be_repository() { # <folder>
-  local dir
+  local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  real_folder "$1" || return 0
+  dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
     [[ -n $dir ]] || return 1
@@ -464,6 +641,10 @@ probe_ram() {
   fi
 }
 
+# Up to so many MiB in use a GPU counts as free: driver and display take some (X8).
+# shellcheck disable=SC2034 # a script reads what it needs
+readonly GPU_FREE_MIB=500
+
 # The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
 # shellcheck disable=SC2034 # a script reads what it needs
 probe_gpus() {
@@ -600,8 +781,31 @@ detach_trial() { # <primitive>    returns: 0 or 1
   return "$rc"
 }
 
-# lib/data.bash: declared data counted, and whether two paths share a disk.
-# needs: room
+# lib/data.bash: declared data: counted, weighed, compared with declared digests (X7); and whether two paths share a disk.
+# needs: exit log room proc hash hashes
+# reads: D CODE_DIR HF_HOME DATA_PATHS DATA_FILES DATA_SIZES DATA_SUMS DATA_LISTS DATA_UNDER MIRRORS
+
+# Where declared data lie, into REPLY.
+data_place() { # <index>
+  local base=$CODE_DIR path=${DATA_PATHS[$1]%/}
+  if [[ ${DATA_UNDER[$1]-} == hf_home ]]; then
+    [[ -n ${HF_HOME-} ]] || refuse "$EX_CONFIG" "data $path" "it is declared under HF_HOME, which is empty here" "set HF_HOME to the folder that the hub's library uses"
+    base=$HF_HOME
+  fi
+  REPLY=$base/$path
+  [[ $path != /* ]] || REPLY=$path
+}
+
+# How to get them again, into REPLY. What came through a mirror may be another revision.
+data_remedy() { # <index>
+  if [[ ${DATA_UNDER[$1]-} != hf_home ]]; then
+    REPLY='push.sh --data again, or correct the job'
+  elif [[ -n ${MIRRORS[*]-} ]]; then
+    REPLY="remove it and fetch the revision again, without the mirror (${MIRRORS[*]}) where that goes on, or correct the job"
+  else
+    REPLY='remove it and fetch the revision again, or correct the job'
+  fi
+}
 
 # Files, bytes and empty files of a data path, following links. DATA_N DATA_BYTES DATA_EMPTY.
 count_data() { # <path>
@@ -613,6 +817,155 @@ count_data() { # <path>
   DATA_N=${said% *} DATA_EMPTY=${said#* }
   said=$(du -skL -- "$1" 2>/dev/null) || return 1
   DATA_BYTES=$((${said%%[[:space:]]*} * 1024))
+}
+
+# Compare declared data with its declared size and digests. The digests are read once: a receipt with size, inode and times of
+# each file stands for them until one of these changes, then for the others; and another box reads all. HOW is now; look,
+# which leaves no receipt; or known: then files that no receipt stands for are not read. Sets PROOF_SAID; where it does not hold
+# PROOF_WHAT and PROOF_WHY.
+prove_data() { # <index> <now|look|known>    returns: 0, 1 it does not hold, 2 not compared yet (known only)
+  local REPLY place head list=''
+  PROOF_SAID='' PROOF_WHAT='' PROOF_WHY=''
+  data_place "$1"
+  place=$REPLY
+  PROOF_WHAT="data $place" PROOF_PATHS=() PROOF_SUMS=() PROOF_AT=() PROOF_TODO=()
+  if [[ -n ${DATA_LISTS[$1]} ]]; then
+    list=$CODE_DIR/${DATA_LISTS[$1]}
+    [[ ${DATA_UNDER[$1]-} != hf_home || -e $list ]] || list=$HF_HOME/${DATA_LISTS[$1]}
+  elif [[ -z ${DATA_SUMS[$1]} ]]; then
+    prove_size "$1" "$place"
+    return
+  fi
+  this_host
+  head="data/2|$REPLY|${DATA_FILES[$1]}|${DATA_SIZES[$1]}|${DATA_SUMS[$1]}|$list|$place"
+  read_receipt "$D/data/$1.proof" "$head"
+  if ((${#KNOWN_PATHS[@]} > 0)) && still_known; then
+    PROOF_SAID="digests as compared before"
+    return 0
+  fi
+  prove_slowly "$1" "$place" "$list" "$2" || return
+  PROOF_SAID="${#PROOF_TODO[@]} of ${#PROOF_PATHS[@]} digests compared, the others as before"
+  [[ $2 == now ]] || return 0
+  # Without it the next one reads them again.
+  write_receipt "$D/data/$1.proof" "$head" "$list" || log "could not write $D/data/$1.proof"
+}
+
+# File by file: what is wrong is to be named, and only what no receipt stands for is read.
+prove_slowly() { # <index> <place> <list or empty> <how>    returns: as prove_data
+  local i known
+  local -A before=()
+  if [[ -n $3 ]]; then
+    read_data_list "$1" "$2" "$3" || return 1
+  else
+    [[ -f $2 ]] || { PROOF_WHY='it is not there, or no file' && return 1; }
+    PROOF_PATHS=("$2") PROOF_SUMS=("${DATA_SUMS[$1]}") PROOF_AT=("the job's sha256")
+  fi
+  stat_data "$1" "$2" "$3" || return 1
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i++)); do before[${KNOWN_PATHS[i]}]="${KNOWN_SUMS[i]} ${KNOWN_STATS[i]}"; done
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+    known=${before[${PROOF_PATHS[i]}]-}
+    [[ $known == "${PROOF_SUMS[i]} ${STAT_OF[${PROOF_PATHS[i]}]}" ]] || PROOF_TODO+=("$i")
+  done
+  ((${#PROOF_TODO[@]} > 0)) || return 0
+  [[ $4 != known ]] || return 2
+  hash_data
+}
+
+# A receipt: the head, how many files, their names, what stat said of each, their digests, "end". The list is one of the files.
+# One that is not whole, of other words or of another box, is none.
+read_receipt() { # <file> <head>    sets KNOWN_PATHS KNOWN_STATS KNOWN_SUMS
+  local -a lines=()
+  local n
+  KNOWN_PATHS=() KNOWN_STATS=() KNOWN_SUMS=()
+  [[ -f $1 ]] && { mapfile -t lines <"$1"; } 2>/dev/null || return 0
+  n=${lines[1]-}
+  [[ ${lines[0]-} == "$2" && $n =~ ^[0-9]+$ ]] && ((${#lines[@]} == 3 * n + 3)) && [[ ${lines[3 * n + 2]} == end ]] || return 0
+  KNOWN_PATHS=("${lines[@]:2:n}") KNOWN_STATS=("${lines[@]:2+n:n}") KNOWN_SUMS=("${lines[@]:2+2*n:n}")
+}
+write_receipt() { # <file> <head> <list or empty>    reads: PROOF_… STAT_OF
+  local i
+  local -a stats=()
+  [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
+  { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+}
+
+# Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
+still_known() {
+  local i now='' once
+  printf -v once '%s\n' "${KNOWN_STATS[@]}"
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i += 500)); do
+    now+=$(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z' -- "${KNOWN_PATHS[@]:i:500}" 2>/dev/null)$'\n' || return 1
+  done
+  [[ $now == "$once" ]]
+}
+
+# The manifest's lines. A line that is none, a name twice, or one that leads outside makes the whole list worth nothing.
+read_data_list() { # <index> <place> <list>
+  local list=$3 line name n=0
+  local -A seen=()
+  PROOF_WHAT="manifest $list"
+  [[ -f $list && -r $list ]] || { PROOF_WHY='it is not there, or cannot be read' && return 1; }
+  while IFS= read -r line || [[ -n $line ]]; do
+    n=$((n + 1)) line=${line%$'\r'}
+    [[ -n $line && $line != '#'* ]] || continue
+    PROOF_WHY="line $n is not 64 hex digits, two characters and a name below ${DATA_PATHS[$1]}"
+    [[ $line =~ ^[0-9a-f]{64}\ [\ *](.+)$ ]] || return 1
+    name=${BASH_REMATCH[1]#./}
+    case /$name/ in *[[:cntrl:]\\]* | */../* | */./* | *//*) return 1 ;; esac
+    [[ -z ${seen[$name]-} ]] || { PROOF_WHY="line $n names $name, as line ${seen[$name]} does" && return 1; }
+    seen[$name]=$n
+    PROOF_PATHS+=("$2/$name") PROOF_SUMS+=("${line:0:64}") PROOF_AT+=("$list:$n")
+  done <"$list"
+  PROOF_WHY="it lists ${#PROOF_PATHS[@]} files, the job says ${DATA_FILES[$1]}"
+  [[ ${#PROOF_PATHS[@]} == "${DATA_FILES[$1]}" ]] || return 1
+  PROOF_WHY=''
+}
+
+# Are all there, and as heavy as the job says? Sets STAT_OF, of the list too.
+stat_data() { # <index> <place> <list or empty>
+  local path i bytes=0
+  stat_many ${3:+"$3"} "${PROOF_PATHS[@]}"
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+    path=${PROOF_PATHS[i]}
+    [[ -n ${STAT_OF[$path]-} ]] || { PROOF_WHAT="data $path" PROOF_WHY="it is not there, and ${PROOF_AT[i]} names it" && return 1; }
+    bytes=$((bytes + ${STAT_OF[$path]%%|*}))
+  done
+  # shellcheck disable=SC2034 # only preflight asks how much it is
+  PROOF_BYTES=$bytes
+  PROOF_WHAT="data $2"
+  PROOF_WHY="it has $bytes bytes, the job expects ${DATA_SIZES[$1]}"
+  [[ -z ${DATA_SIZES[$1]} || ${DATA_SIZES[$1]} == "$bytes" ]] || return 1
+  PROOF_WHY=''
+}
+
+# Read those of PROOF_TODO and compare.
+hash_data() {
+  local i found bad=0
+  local -a paths=()
+  for i in "${PROOF_TODO[@]}"; do paths+=("${PROOF_PATHS[i]}"); done
+  hash_many "${paths[@]}" || :
+  for i in "${PROOF_TODO[@]}"; do
+    found=${SUM_OF[${PROOF_PATHS[i]}]-}
+    [[ $found != "${PROOF_SUMS[i]}" ]] || continue
+    bad=$((bad + 1))
+    ((bad == 1)) || continue
+    PROOF_WHAT="data ${PROOF_PATHS[i]}"
+    PROOF_WHY="${PROOF_AT[i]} expects ${PROOF_SUMS[i]}, found ${found:-nothing: it cannot be read}"
+  done
+  ((bad == 0)) || PROOF_WHY+=" ($bad of ${#PROOF_PATHS[@]} files differ)"
+  ((bad == 0))
+}
+
+# Size alone: of all files below, links followed.
+prove_size() { # <index> <place>
+  local sum
+  [[ -n ${DATA_SIZES[$1]} ]] || return 0
+  sum=$(find -L "$2" -type f -exec stat -L -c %s {} + 2>/dev/null | awk '{s += $1} END {printf "%.0f", s}') || sum='an unknown number of'
+  PROOF_WHY="it has $sum bytes, the job expects ${DATA_SIZES[$1]}"
+  [[ $sum == "${DATA_SIZES[$1]}" ]] || return 1
+  # shellcheck disable=SC2034 # run_one does not say what holds
+  PROOF_WHY='' PROOF_SAID="$sum bytes"
 }
 
 # Do two paths lie on one file system? Where that cannot be told, yes: the careful answer for room.
@@ -628,9 +981,11 @@ same_disk() { # <path> <path>
 # lib/checks.bash: what preflight looks at. Each check adds lines to the table; none of them changes anything.
 # needs: exit log path room run probe detach data
 
-# One line of the table. A verdict is ok, note, warn, unknown or FAIL; a FAIL carries the exit code of its kind.
-row() { # <verdict> <check> <value> [exit code for FAIL]
+# One line of the table. A verdict is ok, note, warn, unknown or FAIL; a FAIL carries the exit code of its kind, and where
+# the value does not say it, the command that failed and the smallest remedy (X3).
+row() { # <verdict> <check> <value> [exit code for FAIL] [command] [what to do]
   ROWS_VERDICT+=("$1") ROWS_CHECK+=("$2") ROWS_VALUE+=("${3//[[:cntrl:]]/ }")
+  ROWS_COMMAND+=("${5-}") ROWS_REMEDY+=("${6-}")
   [[ $1 != FAIL || $VERDICT_CODE -ne 0 ]] || VERDICT_CODE=${4:-$EX_GATE}
 }
 
@@ -639,15 +994,15 @@ check_tools() {
   for tool in awk cat cp date df dirname du env find grep head ln mkdir mktemp mv rm sed sleep sort stat sync tail tar tr wc; do
     command -v "$tool" >/dev/null 2>&1 || missing+=" $tool"
   done
-  if [[ -n $missing ]]; then row FAIL tools "missing:$missing" "$EX_MISSING"; else row ok tools "bash $BASH_VERSION and all that is needed"; fi
-  if said=$(git --version 2>/dev/null); then row ok git "$said"; else row FAIL git "not on PATH: a formal run needs it" "$EX_MISSING"; fi
+  if [[ -n $missing ]]; then row FAIL tools "missing:$missing" "$EX_MISSING" "command -v$missing" "install them, or put their folder on PATH"; else row ok tools "bash $BASH_VERSION and all that is needed"; fi
+  if said=$(git --version 2>/dev/null); then row ok git "$said"; else row FAIL git "not on PATH: a formal run needs it" "$EX_MISSING" "git --version" "install git on this machine"; fi
   hash_tool
   row ok sha256 "$HASH_TOOL"
   for tool in rsync timeout setsid; do
     command -v "$tool" >/dev/null 2>&1 || row warn "$tool" "not on PATH: slower or less sure without it"
   done
   if ! command -v "$PY" >/dev/null 2>&1; then
-    row FAIL python "PY=$PY is not there: set it to the python of the environment" "$EX_MISSING"
+    row FAIL python "PY=$PY is not there" "$EX_MISSING" "command -v $PY" "set PY to the python of the environment, by its path"
   else
     said=$(bounded "$PY" --version 2>&1 </dev/null | head -n 1) || said='it does not say its version'
     row ok python "$(command -v "$PY"), $said"
@@ -672,7 +1027,7 @@ check_cpu_ram() {
   if [[ -z $RAM_FREE ]]; then
     row unknown ram "$said"
   elif ((${RAM_LIMIT:-$RAM_TOTAL} < NEED_RAM_BYTES)); then
-    row FAIL ram "$said; one cell needs $REPLY"
+    row FAIL ram "$said; one cell needs $REPLY" "$EX_GATE" "cat /proc/meminfo /sys/fs/cgroup/memory.max" "take a larger machine, or correct needs.ram_gb in the job"
   elif ((RAM_FREE < NEED_RAM_BYTES)); then
     row warn ram "$said; one cell needs $REPLY: something else is using it now"
   else row ok ram "$said; one cell needs $REPLY"; fi
@@ -685,7 +1040,7 @@ check_gpus() {
   probe_gpus
   for line in ${GPU_LINES[@]+"${GPU_LINES[@]}"}; do
     IFS=, read -r index name driver total used <<<"$line"
-    if [[ ${used# } =~ ^[0-9]+$ ]] && ((${used# } <= 1024)); then
+    if [[ ${used# } =~ ^[0-9]+$ ]] && ((${used# } <= GPU_FREE_MIB)); then
       row ok "gpu $index" "${name# }, driver${driver}, $total MiB, in use$used MiB"
     elif [[ ${used# } =~ ^[0-9]+$ ]]; then
       row warn "gpu $index" "${name# }, driver${driver}, $total MiB, in use$used MiB: somebody is on it"
@@ -693,10 +1048,12 @@ check_gpus() {
   done
   if ((NEED_GPUS == 0)); then
     row ok gpus "none needed; here ${GPU_COUNT:-not known}${GPU_WHY:+ ($GPU_WHY)}"
+  elif [[ $GPU_WHY == 'no nvidia-smi'* && (-e /dev/kfd || -e /dev/accel) ]]; then
+    row unknown gpus "a cell needs $NEED_GPUS; here is another maker's device, which nothing of ours can count"
   elif [[ $GPU_STATE == unknown ]]; then
-    row FAIL gpus "a cell needs $NEED_GPUS, and it cannot be told what is here: $GPU_WHY" "$EX_MISSING"
+    row FAIL gpus "a cell needs $NEED_GPUS, and it cannot be told what is here: $GPU_WHY" "$EX_MISSING" nvidia-smi "make nvidia-smi answer: restart the box, or take another one"
   elif ((GPU_COUNT < NEED_GPUS)); then
-    row FAIL gpus "a cell needs $NEED_GPUS, here are $GPU_COUNT${GPU_WHY:+ ($GPU_WHY)}"
+    row FAIL gpus "a cell needs $NEED_GPUS, here are $GPU_COUNT${GPU_WHY:+ ($GPU_WHY)}" "$EX_GATE" nvidia-smi "take a machine with enough of them, or correct needs.gpus in the job"
   else row ok gpus "$GPU_COUNT here, a cell needs $NEED_GPUS"; fi
 }
 
@@ -716,19 +1073,22 @@ check_disk() { # <name> <path> <bytes for one cell or 0> <files for one cell>
   if (($3 > 0)); then
     if ((free < $3)) || [[ -n $inodes && $inodes -lt $4 ]]; then
       verdict=FAIL said+="; one cell needs $3 bytes and $4 files"
-    elif ((free / CELLS < $3)) || [[ -n $inodes && $((inodes / CELLS)) -lt $4 ]]; then
-      verdict=warn said+="; not enough for all $CELLS cells with $3 bytes and $4 files each"
+    elif ((free / CELLS_LEFT < $3)) || [[ -n $inodes && $((inodes / CELLS_LEFT)) -lt $4 ]]; then
+      verdict=warn said+="; not enough for all $CELLS_LEFT cells with $3 bytes and $4 files each"
     fi
   fi
   if [[ $verdict == ok ]] && { ((free < 2000000000)) || [[ -n $inodes && $inodes -lt 20000 ]]; }; then
     verdict=warn said+=": less than 2 GB or 20000 inodes"
   fi
-  row "$verdict" "$1" "$said" "$code"
+  row "$verdict" "$1" "$said" "$code" "df $2" "free room there, or take a larger one"
 }
 
 check_disks() {
-  local REPLY
-  check_disk "data tier" "$DATA_DIR" "$NEED_DISK_BYTES" "$NEED_FILES"
+  local REPLY bytes
+  cells_left
+  # A run that is done needs no room for another cell.
+  bytes=$((CELLS_LEFT > 0 ? NEED_DISK_BYTES : 0))
+  check_disk "data tier" "$DATA_DIR" "$bytes" "$NEED_FILES"
   check_disk scratch "$SCRATCH" 0 0
   [[ -z $HF_HOME ]] || check_disk HF_HOME "$HF_HOME" 0 0
   [[ -z ${HOME-} ]] || check_disk home "$HOME" 0 0
@@ -738,12 +1098,21 @@ check_disks() {
   if [[ -z $DURABLE_DIR ]]; then
     row note "durable tier" "none: nothing here outlives the box; pull results before it ends"
   else
-    check_durable
+    check_durable "$bytes"
   fi
+}
+# How many cells of the queue have no record in the bundle yet, into CELLS_LEFT: an estimate, for room and time alone.
+cells_left() {
+  local file
+  CELLS_LEFT=$CELLS
+  for file in "$B"/records/*.json; do
+    [[ ! -s $file ]] || CELLS_LEFT=$((CELLS_LEFT - 1))
+  done
+  ((CELLS_LEFT >= 0)) || CELLS_LEFT=0
 }
 
 # Is the storage that is to survive really there, and not just a folder of its name?
-check_durable() {
+check_durable() { # <bytes for one cell or 0>
   local REPLY tier=$DURABLE_TIER_PATH
   expand_path tier
   tier=${tier%/}
@@ -751,7 +1120,7 @@ check_durable() {
     if [[ -d $DURABLE_DIR ]]; then
       row warn "durable proof" "$DURABLE_DIR is not the profile's tier ($tier): that it survives is your word"
     else
-      row FAIL "durable proof" "$DURABLE_DIR is not the profile's tier ($tier), and no folder" "$EX_COPY"
+      row FAIL "durable proof" "$DURABLE_DIR is not the profile's tier ($tier), and no folder" "$EX_COPY" "cd $DURABLE_DIR" "make the folder on storage that survives, or unset DURABLE_DIR"
       return 0
     fi
   elif prove_tier "$tier" "$DURABLE_PROOF"; then
@@ -759,10 +1128,10 @@ check_durable() {
       row "$([[ $DURABLE_PROOF == none ]] && echo ok || echo warn)" "durable proof" "$tier ($DURABLE_PROOF); on the same disk as /"
     else row ok "durable proof" "$tier ($DURABLE_PROOF), a disk of its own"; fi
   else
-    row FAIL "durable proof" "$REPLY" "$EX_COPY"
+    row FAIL "durable proof" "$REPLY" "$EX_COPY" "df $tier" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
     return 0
   fi
-  check_disk "durable tier" "$DURABLE_DIR" "$NEED_DISK_BYTES" "$NEED_FILES"
+  check_disk "durable tier" "$DURABLE_DIR" "$1" "$NEED_FILES"
 }
 
 # Where the box lies cannot be asked here, but which storage would be out of reach from another place is known.
@@ -771,7 +1140,8 @@ check_region() {
 }
 
 check_detach() {
-  local REPLY one works=''
+  local REPLY one
+  DETACH_WORKS=''
   case $DETACH in
     tmux | screen | nohup) ;;
     *) row note detach "$DETACH: submitted through the platform, not started by formal_run" && return 0 ;;
@@ -779,14 +1149,14 @@ check_detach() {
   for one in "$DETACH" "$DETACH_FALLBACK" nohup; do
     case $one in tmux | screen | nohup) ;; *) continue ;; esac
     if detach_trial "$one"; then
-      works=$one
+      DETACH_WORKS=$one
       break
     fi
     row warn detach "$one: $REPLY"
   done
-  if [[ -z $works ]]; then
-    row FAIL detach "nothing works here to start a run that outlives this shell" "$EX_MISSING"
-  else row ok detach "$works: a trial session ran$([[ $works == "$DETACH" ]] || echo " (falling back from $DETACH)")"; fi
+  if [[ -z $DETACH_WORKS ]]; then
+    row FAIL detach "nothing works here to start a run that outlives this shell" "$EX_MISSING" "a trial session by $DETACH" "install tmux or screen"
+  else row ok detach "$DETACH_WORKS: a trial session ran$([[ $DETACH_WORKS == "$DETACH" ]] || echo " (falling back from $DETACH)")"; fi
 }
 
 # Where systemd ends a user's processes at logout, a detached run dies with the last session.
@@ -804,7 +1174,7 @@ check_linger() {
 }
 
 check_data() {
-  local i path
+  local REPLY i path
   if [[ ! -d $CODE_DIR ]]; then
     row warn code "$CODE_DIR is not there yet"
     return 0
@@ -812,22 +1182,44 @@ check_data() {
   code_commit
   row "$([[ $CODE_COMMIT == none ]] && echo warn || echo ok)" code "$CODE_DIR at commit $CODE_COMMIT"
   for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
-    path=$CODE_DIR/${DATA_PATHS[i]}
-    [[ ${DATA_PATHS[i]} != /* ]] || path=${DATA_PATHS[i]}
+    data_place "$i"
+    path=$REPLY
+    data_remedy "$i"
     if ! count_data "$path"; then
-      row FAIL data "$path: not there, or not readable"
+      row FAIL data "$path: not there, or not readable" "$EX_GATE" "find -L $path -type f" "$REPLY, or link it there"
     elif [[ $DATA_N != "${DATA_FILES[i]}" || $DATA_EMPTY == "$DATA_N" ]]; then
-      row FAIL data "$path: $DATA_N files, $DATA_EMPTY of them empty; the job expects ${DATA_FILES[i]}"
-    else row ok data "$path: $DATA_N files as expected, $DATA_BYTES bytes on disk"; fi
+      row FAIL data "$path: $DATA_N files, $DATA_EMPTY of them empty; the job expects ${DATA_FILES[i]}" "$EX_GATE" "find -L $path -type f" "$REPLY"
+    else
+      human "$DATA_BYTES"
+      check_digests "$i" "$path: $DATA_N files as expected, $REPLY on disk, $DATA_EMPTY empty"
+    fi
   done
 }
 
+# Digests of little data are compared at once; of more, with --deep, for it takes its time.
+check_digests() { # <index> <what is known of it>    reads: DEEP
+  local REPLY rc=0
+  prove_data "$1" known || rc=$?
+  if ((rc == 2)) && ((DEEP == 1 || PROOF_BYTES < 2000000000)); then
+    rc=0
+    prove_data "$1" look || rc=$?
+  fi
+  case $rc in
+    0) row ok data "$2${PROOF_SAID:+; $PROOF_SAID}" ;;
+    2) row unknown data "$2; digests not compared yet: preflight.sh --deep, or the start does" ;;
+    *)
+      data_remedy "$1"
+      row FAIL data "$PROOF_WHAT: $PROOF_WHY" "$EX_GATE" "sha256sum" "$REPLY"
+      ;;
+  esac
+}
+
 check_budget() {
-  local minutes=$((CELLS * NEED_MINUTES)) cost=''
+  local minutes=$(((CELLS_LEFT * NEED_S + 59) / 60)) cost=''
   if [[ ${PRICE_PER_HOUR-} =~ ^[0-9]+([.][0-9]+)?$ ]]; then
     cost=$(awk -v m="$minutes" -v p="$PRICE_PER_HOUR" 'BEGIN {printf ", about %.2f at %s per hour", m / 60 * p, p}')
   fi
-  row note budget "$CELLS cells, about $minutes minutes one at a time$cost"
+  row note budget "$CELLS_LEFT cells to do, about $minutes minutes one at a time$cost"
 }
 
 # The largest folders, through the links that caches often are. Bounded, for it may take long.
@@ -843,17 +1235,395 @@ check_hogs() {
   done
 }
 
+# lib/variant.bash: is this box the one that was compiled for? What was left out may not be here, what was not must be.
+# needs: exit path room checks
+# reads: PROFILE JOB TIERS_IN TIERS_OUT DATA_DIR DURABLE_DIR SCRATCH HF_HOME
+
+# Does one of our folders lie on this path?
+path_is_used() { # <path>
+  local one
+  for one in "$DATA_DIR" "$DURABLE_DIR" "$SCRATCH" "$HF_HOME"; do
+    [[ -z $one || $one/ != "${1%/}"/* ]] || return 0
+  done
+  return 1
+}
+
+# The command that compiles for the box as it is, into REPLY.
+compile_words() { # <tier to leave out or empty> <tier to take in or empty>
+  local entry name left=$1
+  for entry in ${TIERS_OUT[@]+"${TIERS_OUT[@]}"}; do
+    name=${entry%% *}
+    [[ $name == "$2" ]] || left+=${left:+,}$name
+  done
+  REPLY="make profile=$PROFILE job=$JOB${left:+ without=$left}"
+}
+
+# A tier of this variant: there, or a refusal where a folder of ours lies on it.
+check_tier_in() { # <name> <proof> <role> <path>
+  local REPLY why path=$4
+  # The name of a storage that the person may not have: no refusal of ours, only a line.
+  if ! (expand_path path) 2>/dev/null; then
+    row FAIL "tier $1" "$4: a name in this path is not set" "$EX_CONFIG" "echo $4" "export it, then look again"
+    return 0
+  fi
+  expand_path path
+  path=${path%/}
+  if prove_tier "$path" "$2"; then
+    row ok "tier $1" "$path is there, by its proof ($2)"
+  elif ! path_is_used "$path"; then
+    row note "tier $1" "$REPLY; nothing of this run lies there"
+  else
+    why=$REPLY
+    if [[ $3 == optional ]]; then
+      compile_words "$1" ''
+      row FAIL "tier $1" "$why; this box has not what it was compiled for" "$EX_COPY" "grep $path /proc/self/mountinfo" "attach it, or compile for a box without it: $REPLY"
+    else row FAIL "tier $1" "$why; every box of this platform has it" "$EX_COPY" "grep $path /proc/self/mountinfo" "look at the console, and do not begin"; fi
+  fi
+}
+
+# Where a tier shows that was left out, into REPLY; 1 where it does not, 2 where it cannot be told.
+find_tier_out() { # <proof> <path>
+  local line fields folder path=$2
+  if [[ $path =~ ^(/.+)/\$[A-Za-z_][A-Za-z0-9_]*$ ]]; then
+    folder=${BASH_REMATCH[1]}
+    # Under a name that only a person with such a storage knows: any mount in that folder.
+    while IFS= read -r line; do
+      read -ra fields <<<"$line"
+      [[ ${fields[4]-} == "$folder"/* && ${fields[4]#"$folder"/} != */* ]] || continue
+      REPLY=${fields[4]}
+      return 0
+    done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+    return 1
+  fi
+  (expand_path path) 2>/dev/null || return 1
+  expand_path path
+  path=${path%/}
+  if mount_type "$path"; then
+    mount_kind "$REPLY"
+    case $1,$REPLY in
+      mount-network,local | mount-local,network) return 1 ;;
+      mount-network,unknown | mount-local,unknown) REPLY=$path && return 2 ;;
+    esac
+  elif [[ $1 != marker || ! -s $path/.gpu-runbook-tier ]]; then
+    return 1
+  fi
+  REPLY=$path
+}
+
+# A tier that was left out: the survival proof was done for a box without it, and the runbook says nothing of it.
+check_tier_out() { # <name> <proof> <role> <path>
+  local REPLY='' rc=0 found
+  find_tier_out "$2" "$4" || rc=$?
+  found=$REPLY
+  case $rc,$3 in
+    0,kept)
+      compile_words '' "$1"
+      row FAIL "tier $1" "$found is mounted, but this was compiled for a box without it: what it keeps and costs is not in this runbook" "$EX_GATE" "grep $found /proc/self/mountinfo" "compile with it: $REPLY; or take it off the box"
+      ;;
+    0,*) row note "tier $1" "$found is mounted; it was left out, and nothing of this run lies there" ;;
+    2,*) row unknown "tier $1" "$found is mounted, and its file system does not tell whether it is the storage that was left out: look at the console" ;;
+    *) row ok "tier $1" "left out, and not here" ;;
+  esac
+}
+
+check_variant() {
+  local entry name proof role path
+  for entry in ${TIERS_IN[@]+"${TIERS_IN[@]}"}; do
+    read -r name proof role path <<<"$entry"
+    check_tier_in "$name" "$proof" "$role" "$path"
+  done
+  for entry in ${TIERS_OUT[@]+"${TIERS_OUT[@]}"}; do
+    read -r name proof role path <<<"$entry"
+    check_tier_out "$name" "$proof" "$role" "$path"
+  done
+}
+
+# lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
+# needs: exit log hash hashes run
+# reads: PY D
+
+# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
+# into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
+# after 60 s.
+describe_environment() {
+  local said run=()
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  ENV_FOLDERS=''
+  # shellcheck disable=SC2034 # preflight has no use for them
+  [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
+  gpu_driver
+  REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+gpu_driver() { # into REPLY
+  REPLY=none
+  { IFS= read -r REPLY </proc/driver/nvidia/version; } 2>/dev/null || :
+}
+
+# lib/checkpoint.bash: the newest complete checkpoint of a cell that is resumed (case 35), where the job says what complete means.
+# needs:
+# reads: CELL_DIR CKPT_PATTERN CKPT_FILES CKPT_MARKER CKPT_BYTES
+
+# Its path into CELL_CHECKPOINT, empty where none is complete. What is not complete is named and left alone: nothing is moved
+# or removed, for a trainer may know better. Newest is by the numbers in the name, 10 behind 9; without any, by time.
+choose_checkpoint() { # prints
+  local REPLY path key best='' IFS=
+  CELL_CHECKPOINT=''
+  # shellcheck disable=SC2231 # the pattern is to expand; IFS is empty, so a blank in it does not split
+  for path in "$CELL_DIR"/$CKPT_PATTERN; do
+    [[ -e $path && ! -L $path ]] || continue
+    case $path in *.tmp | *.part | *.partial) continue ;; esac
+    [[ -z $CKPT_MARKER || $path != *"$CKPT_MARKER" ]] || continue
+    if ! is_complete "$path"; then
+      printf 'gpu-runbook: checkpoint %s is not complete: %s; left alone\n' "${path#"$CELL_DIR"/}" "$REPLY"
+      continue
+    fi
+    number_key "${path#"$CELL_DIR"/}"
+    key=$REPLY
+    if [[ -z $CELL_CHECKPOINT || $key > $best ]] || [[ $key == "$best" && $path -nt $CELL_CHECKPOINT ]]; then
+      CELL_CHECKPOINT=$path best=$key
+    fi
+  done
+  [[ -z $CELL_CHECKPOINT ]] || printf 'gpu-runbook: newest complete checkpoint: %s\n' "${CELL_CHECKPOINT#"$CELL_DIR"/}"
+}
+
+# All that the job says of a complete one holds; else the reason is in REPLY.
+is_complete() { # <path>
+  local name
+  REPLY=''
+  if [[ ! -d $1 ]]; then
+    [[ -s $1 ]] || { REPLY='it is empty' && return 1; }
+  fi
+  [[ -z $CKPT_MARKER || -e $1$CKPT_MARKER || -d $1 && -e $1/$CKPT_MARKER ]] || { REPLY="there is no $CKPT_MARKER" && return 1; }
+  for name in ${CKPT_FILES[@]+"${CKPT_FILES[@]}"}; do
+    [[ -s $1/$name ]] || { REPLY="$name is missing or empty" && return 1; }
+  done
+  if ((CKPT_BYTES > 0)); then
+    REPLY=$(find "$1" -type f -exec stat -c %s {} + 2>/dev/null | awk '{s += $1} END {printf "%.0f", s}') || REPLY=0
+    ((REPLY >= CKPT_BYTES)) || { REPLY="$REPLY bytes, less than $CKPT_BYTES" && return 1; }
+  fi
+}
+
+# The numbers in a name, each with leading zeros, so that text compares as numbers do. Into REPLY.
+number_key() { # <name>
+  local rest=$1 digits
+  REPLY=''
+  while [[ $rest =~ [0-9]+ ]]; do
+    rest=${rest#*"${BASH_REMATCH[0]}"} digits=${BASH_REMATCH[0]}
+    while [[ $digits == 0?* ]]; do digits=${digits#0}; done
+    ((${#digits} >= 20)) || printf -v digits '%*s' 20 "$digits"
+    REPLY+=${digits// /0}.
+  done
+}
+
+# lib/cellenv.bash: what a cell finds in its environment, and what it must not find there.
+# needs: exit log room probe checkpoint
+# reads: S HF_HOME PY MIRRORS SECRETS CRED_FILE PROXY_HOOK RUN_ID CELL CELL_INDEX ATTEMPT CELL_RESUME
+
+# The proxy: an address is exported, a file is sourced. Strict mode is lifted around the file only, for it is not ours;
+# then its effect is looked at. To be called in the shell that becomes the cell.
+load_proxy() { # returns: 0, or 77 with the reason in REPLY
+  REPLY=''
+  case $PROXY_HOOK in
+    '') return 0 ;;
+    http://* | https://*)
+      export http_proxy=$PROXY_HOOK https_proxy=$PROXY_HOOK HTTP_PROXY=$PROXY_HOOK HTTPS_PROXY=$PROXY_HOOK
+      export no_proxy=${no_proxy:-localhost,127.0.0.1} NO_PROXY=${NO_PROXY:-localhost,127.0.0.1}
+      return 0
+      ;;
+  esac
+  local file=$PROXY_HOOK flags=$- rc=0
+  expand_path file
+  [[ -f $file && -r $file ]] || { REPLY="$file is not there" && return "$EX_GATE"; }
+  set +euo pipefail
+  # shellcheck source=/dev/null # the platform's own file
+  source "$file" >/dev/null 2>&1 </dev/null
+  rc=$?
+  set -uo pipefail
+  [[ $flags != *e* ]] || set -e
+  IFS=$' \t\n'
+  if [[ -z ${http_proxy-}${https_proxy-}${HTTP_PROXY-}${HTTPS_PROXY-}${all_proxy-}${ALL_PROXY-} ]]; then
+    REPLY="$file ended with $rc and set no proxy variable"
+    return "$EX_GATE"
+  fi
+  # Set is not exported: what the file only assigned is to reach the cell too.
+  for REPLY in http_proxy https_proxy HTTP_PROXY HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY; do
+    [[ -z ${!REPLY-} ]] || export "${REPLY?}"
+  done
+  REPLY=''
+}
+
+# Caches and temporary files on this run's scratch, so that nothing fills the small system disk. What a person set stays.
+cache_env() {
+  local c=$S/cache
+  export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$c} TORCH_HOME=${TORCH_HOME:-$c/torch} TORCH_EXTENSIONS_DIR=${TORCH_EXTENSIONS_DIR:-$c/torch_extensions}
+  export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$c/inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$c/triton}
+  export CUDA_CACHE_PATH=${CUDA_CACHE_PATH:-$c/cuda} NUMBA_CACHE_DIR=${NUMBA_CACHE_DIR:-$c/numba} MPLCONFIGDIR=${MPLCONFIGDIR:-$c/matplotlib}
+  export WANDB_DIR=${WANDB_DIR:-$CELL_DIR} WANDB_CACHE_DIR=${WANDB_CACHE_DIR:-$c/wandb} WANDB_DATA_DIR=${WANDB_DATA_DIR:-$c/wandb-data}
+  export WANDB_ARTIFACT_DIR=${WANDB_ARTIFACT_DIR:-$c/wandb-artifacts} WANDB_CONFIG_DIR=${WANDB_CONFIG_DIR:-$c/wandb-config}
+  export PIP_CACHE_DIR=${PIP_CACHE_DIR:-$c/pip} KERAS_HOME=${KERAS_HOME:-$c/keras} TFHUB_CACHE_DIR=${TFHUB_CACHE_DIR:-$c/tfhub}
+  # Byte code beside the sources would be an output that cells share.
+  export PYTHONPYCACHEPREFIX=${PYTHONPYCACHEPREFIX:-$c/pycache}
+  if [[ -n $HF_HOME ]]; then
+    export HF_HOME
+    export HF_HUB_CACHE=${HF_HUB_CACHE:-$HF_HOME/hub} HF_DATASETS_CACHE=${HF_DATASETS_CACHE:-$HF_HOME/datasets}
+  else
+    # None: the library's own default, which is below XDG_CACHE_HOME and so on scratch, not in the home folder.
+    unset HF_HOME
+  fi
+  # Short on purpose: sockets of worker processes lie in it, and their whole path has about 100 characters.
+  export TMPDIR=$S/t/$CELL_INDEX
+  export TMP=$TMPDIR TEMP=$TMPDIR
+  export SCRATCH=$S
+}
+
+# How many threads numeric libraries may start, where nobody has said it: what this box lets us use, never all it has.
+thread_env() {
+  if [[ -z ${OMP_NUM_THREADS-} ]]; then
+    probe_cpus
+    export OMP_NUM_THREADS=$CPUS
+  fi
+  export OMP_NUM_THREADS MKL_NUM_THREADS=${MKL_NUM_THREADS:-$OMP_NUM_THREADS} OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-$OMP_NUM_THREADS}
+  export NUMEXPR_NUM_THREADS=${NUMEXPR_NUM_THREADS:-$OMP_NUM_THREADS} NUMEXPR_MAX_THREADS=${NUMEXPR_MAX_THREADS:-$OMP_NUM_THREADS}
+}
+
+# All of it. To be called in the shell that becomes the cell.
+cell_env() { # returns: 0, or 77 with the reason in REPLY
+  local one i
+  unset OVERRIDES_SAID HASH_TOOL ENV_SPEC QUEUE_AT QUEUE_CELL QUEUE_COMMAND QUEUE_SHA QUEUE_PID
+  export CELL_NAME=$CELL CELL_INDEX CELL_DIR CELL_ATTEMPT=$ATTEMPT CELL_RESUME RUN_ID PY
+  export PYTHONUNBUFFERED=${PYTHONUNBUFFERED-1}
+  unset CELL_CHECKPOINT
+  # Only where the job says what a complete one is; else the trainer loads the latest that it can read.
+  if [[ -n ${CKPT_PATTERN-} && $CELL_RESUME == 1 ]]; then
+    choose_checkpoint
+    export CELL_CHECKPOINT
+  fi
+  # By this mark the cell's processes are found again, wherever they went.
+  export GPU_RUNBOOK_CELL=$RUN_ID/$CELL/$ATTEMPT
+  for one in ${MIRRORS[@]+"${MIRRORS[@]}"}; do
+    # Where a person set the variable, theirs counts.
+    i=${one%%=*}
+    [[ -n ${!i-} ]] || export "${one?}"
+  done
+  cache_env
+  thread_env
+  # The monitor's numbering for CUDA too. A value that a scheduler or a person gave stays, with its own order.
+  [[ -n ${CUDA_VISIBLE_DEVICES-} ]] || export CUDA_DEVICE_ORDER=PCI_BUS_ID
+  for ((i = 0; i < ${#SECRET_NAMES[@]}; i++)); do export "${SECRET_NAMES[i]}=${SECRET_VALUES[i]}"; done
+  load_proxy
+}
+
+# lib/envcheck.bash: is the environment the one that the job means? (X9) For preflight: once for each start, not for each cell.
+# needs: exit log envspec cellenv probe
+# Three tiers: it imports; its kernels run and say what is expected; what the documentation says to type works.
+# reads: CODE_DIR PY S ENV_IMPORTS ENV_TIERS ENV_COMMANDS ENV_EXPECTS ENV_TIMEOUT_S, and the function row of lib checks
+
+readonly ENV_TIMEOUT_S=300 # the first import from a network disk may take minutes
+
+check_environment() {
+  local REPLY work i
+  ((${#ENV_IMPORTS[@]} + ${#ENV_COMMANDS[@]} > 0)) || return 0
+  if [[ ! -d $CODE_DIR ]]; then
+    row unknown environment "not looked at: $CODE_DIR is not there yet"
+    return 0
+  fi
+  work=$(mktemp -d /tmp/gpu-runbook.XXXXXX) || work=''
+  if [[ -z $work ]] || ! mkdir -p "$work/t/0"; then
+    row FAIL environment "no folder for trials can be made in /tmp" "$EX_NOROOM" "mktemp -d /tmp/gpu-runbook.XXXXXX" "look at its room and rights"
+    return 0
+  fi
+  check_imports "$work"
+  for ((i = 0; i < ${#ENV_COMMANDS[@]}; i++)); do
+    check_witness "$work" "$i"
+  done
+  rm -rf -- "${work:?}"
+  # Eight digits in each cell's log name what was looked at here.
+  describe_environment
+  hash_text "$REPLY" && row note environment "spec ${REPLY:0:8}, as the cells' logs will name it"
+}
+
+# The words as a cell would run them: code directory, proxy, mirrors, interpreter; caches and temporary files in a folder that
+# goes. All they print is the answer.
+as_a_cell() { # <folder> <words...>    prints; returns: their status, 124 over time
+  local CELL=preflight CELL_INDEX=0 ATTEMPT=1 CELL_RESUME=0 RUN_ID=none CELL_DIR=$1 S=$1 run=()
+  local CKPT_PATTERN='' CKPT_MARKER='' CKPT_BYTES=0
+  local -a SECRET_NAMES=() SECRET_VALUES=() CKPT_FILES=()
+  shift
+  if command -v timeout >/dev/null 2>&1; then run=(timeout "$ENV_TIMEOUT_S"); fi
+  (
+    cell_env || { printf '%s\n' "$REPLY" && exit "$EX_GATE"; }
+    unset GPU_RUNBOOK_CELL
+    cd -- "$CODE_DIR" || exit
+    exec ${run[@]+"${run[@]}"} "$@"
+  ) </dev/null 2>&1
+}
+
+# Tier 1: each package that the job names is imported, by the job's interpreter, all in one process.
+check_imports() { # <folder>
+  local said rc=0
+  ((${#ENV_IMPORTS[@]} > 0)) || return 0
+  said=$(as_a_cell "$1" "$PY" -c 'import importlib, sys
+bad = []
+said = []
+for name in sys.argv[1:]:
+    try:
+        module = importlib.import_module(name)
+        said.append((name + " " + str(getattr(module, "__version__", ""))).strip())
+    except BaseException as why:
+        bad.append("%s: %s: %s" % (name, type(why).__name__, str(why).split("\n")[0]))
+print("\n" + ("missing " + "; ".join(bad) if bad else "imports " + ", ".join(said)))' "${ENV_IMPORTS[@]}") || rc=$?
+  said=${said##*$'\n'}
+  if ((rc == 0)) && [[ $said == 'imports '* ]]; then
+    row ok 'env imports' "${said#imports }"
+  else
+    row FAIL 'env imports' "${said#missing } (status $rc)" "$EX_GATE" "$PY -c 'import …'" "install it into the environment of PY=$PY, or set PY to the right one"
+  fi
+}
+
+# Tiers 2 and 3: the command ends with 0, and a line of what it prints matches. A check that cannot be made has failed.
+check_witness() { # <folder> <index>
+  local said rc=0 match='' last=nothing what=${ENV_TIERS[$2]} command=${ENV_COMMANDS[$2]} expect=${ENV_EXPECTS[$2]} line
+  said=$(as_a_cell "$1" "$BASH" -c "$command" | tail -c 65536 | tr -d '\000') || rc=$?
+  while IFS= read -r line; do
+    line=${line%$'\r'}
+    [[ -z $line ]] || last=$line
+    if [[ -z $match && $line =~ $expect ]] 2>/dev/null; then match="said: $line"; fi
+  done <<<"$said"
+  if ((rc == 0)) && [[ -n $match ]]; then
+    row ok "env $what" "$match"
+    return 0
+  fi
+  case $rc in
+    0) said="no line of its answer matches $expect; the last one: $last" ;;
+    124) said="no end after $ENV_TIMEOUT_S s" ;;
+    *) said="status $rc; its last line: $last" ;;
+  esac
+  line='mend the environment, or the documentation where it is wrong'
+  [[ $what != kernel ]] || line='device, driver and packages do not fit: compare their versions, or take an image that fits'
+  row FAIL "env $what" "$said" "$EX_GATE" "$command" "$line"
+}
+
 usage() {
   cat <<'USAGE'
 usage: preflight.sh [--deep] [--json]
 
 Looks at this box and prints one table and one verdict. It changes nothing but for small trial files in /tmp. Looked at:
 tools and their versions, the interpreter, CPUs (nproc, affinity, cgroup quota), memory (machine and cgroup), GPUs,
-bytes and inodes of each tier, whether the durable tier is really attached, declared data, and whether a detached
-session really runs here. What cannot be looked at is 'unknown', never 'ok'.
+bytes and inodes of each tier, whether the durable tier is really attached and the box has the storage that it was
+compiled for (and none that was left out), declared data, and whether a detached session really runs here. What cannot be looked at is 'unknown', never 'ok'.
 
---deep  also the largest folders, through symbolic links (du: may take minutes)
+--deep  also the largest folders, through symbolic links (du), and digests of declared data above 2 GB: may take minutes
 --json  the same table as JSON
+
+What the job declares under environment (imports, a kernel that runs, documentation that holds) is run as a cell would be, with
+caches in a folder in /tmp that goes again.
 
 PRICE_PER_HOUR=… adds the cost to the budget line.
 exit codes: 0 nothing failed (warnings may stand there), else of the first FAIL: 69 missing, 73 no room, 74 the durable
@@ -866,6 +1636,7 @@ print_table() {
   printf 'preflight: %s, job %s\n' "$TITLE" "$JOB"
   for ((i = 0; i < ${#ROWS_CHECK[@]}; i++)); do
     printf '  %-8s %-14s %s\n' "${ROWS_VERDICT[i]}" "${ROWS_CHECK[i]}" "${ROWS_VALUE[i]}"
+    [[ ${ROWS_VERDICT[i]} != FAIL || -z ${ROWS_REMEDY[i]} ]] || printf '  %-8s %-14s %s\n' '' 'what to do' "${ROWS_REMEDY[i]} (looked by: ${ROWS_COMMAND[i]})"
   done
   for ((i = 0; i < ${#CLOCKS[@]}; i++)); do
     printf '  %-8s %-14s %s\n' clock "$((i + 1))" "${CLOCKS[i]}"
@@ -886,6 +1657,7 @@ print_json() { # <verdict> <failed> <warned> <unknown>
   record_int gpus "$GPU_COUNT"
   record_int workers "$WORKERS"
   record_int threads "$THREADS"
+  record_text detach "$DETACH_WORKS"
   RECORD+=$',\n  "checks": [\n'
   for ((i = 0; i < ${#ROWS_CHECK[@]}; i++)); do
     ((i + 1 < ${#ROWS_CHECK[@]})) || comma=''
@@ -893,7 +1665,14 @@ print_json() { # <verdict> <failed> <warned> <unknown>
     record_fit "${ROWS_CHECK[i]}"
     RECORD+=$REPLY'", "value": "'
     record_fit "${ROWS_VALUE[i]}"
-    RECORD+=$REPLY'"}'$comma$'\n'
+    RECORD+=$REPLY'"'
+    if [[ ${ROWS_VERDICT[i]} == FAIL ]]; then
+      record_fit "${ROWS_COMMAND[i]}"
+      RECORD+=', "command": "'$REPLY
+      record_fit "${ROWS_REMEDY[i]}"
+      RECORD+='", "remedy": "'$REPLY'"'
+    fi
+    RECORD+='}'$comma$'\n'
   done
   RECORD+='  ]'
   record_close
@@ -901,29 +1680,32 @@ print_json() { # <verdict> <failed> <warned> <unknown>
 }
 
 main() {
-  local deep=0 json=0 i failed=0 warned=0 unknown=0 verdict=ok
+  local json=0 i failed=0 warned=0 unknown=0 verdict=ok
+  DEEP=0
   while (($#)); do
     case $1 in
       -h | --help) usage && return 0 ;;
-      --deep) deep=1 ;;
+      --deep) DEEP=1 ;;
       --json) json=1 ;;
       *) usage >&2 && return "$EX_USAGE" ;;
     esac
     shift
   done
-  ROWS_VERDICT=() ROWS_CHECK=() ROWS_VALUE=() VERDICT_CODE=0
+  ROWS_VERDICT=() ROWS_CHECK=() ROWS_VALUE=() ROWS_COMMAND=() ROWS_REMEDY=() VERDICT_CODE=0
   run_places
   [[ -z $HF_HOME ]] || expand_path HF_HOME
   check_tools
   check_cpu_ram
   check_gpus
   check_disks
+  check_variant
   check_region
   check_data
+  check_environment
   check_detach
   check_linger
   check_budget
-  ((deep == 0)) || check_hogs
+  ((DEEP == 0)) || check_hogs
   for ((i = 0; i < ${#ROWS_VERDICT[@]}; i++)); do
     case ${ROWS_VERDICT[i]} in
       FAIL) failed=$((failed + 1)) ;;

@@ -27,8 +27,8 @@ SCRATCH=${SCRATCH-/tmp}
 readonly STALL_S=120
 # disk for one cell
 readonly NEED_DISK_BYTES=10000000
-# expected minutes for one cell
-readonly NEED_MINUTES=1
+# expected seconds for one cell
+readonly NEED_S=6
 # ServerAliveInterval
 readonly KEEPALIVE_S=15
 # ServerAliveCountMax
@@ -87,7 +87,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -139,6 +139,11 @@ require_path() { # <variable name>
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
@@ -147,12 +152,20 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
 # With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
 # The rename itself may be lost; the old text is then still true.
 replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  local REPLY file=$1 text=$2 dir=${1%/*} tmp how=${3-}
   shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
@@ -162,7 +175,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
     return "$EX_COPY"
   fi
   [[ -n $how ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+  read_text "$file" && [[ $REPLY == "$text" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
@@ -182,8 +195,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_raw() { # <name> <integer, true, false or null>
@@ -215,49 +228,48 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
+  local REPLY file=$1 schema=$2 run_id=${3-}
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
+  read_text "$file" || return 2
+  parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
+parse_record() { # returns: 0, or 2 where it is not a whole record
+  local IFS=$'\n' line member value in_list=0
+  local -a lines=()
+  [[ $REPLY == '{'$'\n'*$'\n''}'$'\n' && $REPLY != *$'\n\n'* ]] || return 2
+  REPLY=${REPLY#'{'$'\n'}
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${REPLY%$'\n''}'$'\n'})
+  set +f
+  for line in ${lines[@]+"${lines[@]}"}; do
+    case $line in
+      '  "'[a-z]*'": '*)
+        member=${line#'  "'}
+        member=${member%%\"*}
+        value=${line#*'": '}
+        value=${value%,}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        case $value in
+          '"'*'"') value=${value#\"} && value=${value%\"} ;;
+          null) value='' ;;
+          true | false) ;;
+          '[') in_list=1 && continue ;;
+          '[]') continue ;;
+          *) [[ $value == [0-9-]* && ${value#-} != *[!0-9]* && $value != - ]] || return 2 ;;
+        esac
+        printf -v "R_$member" '%s' "$value"
+        ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      *) return 2 ;;
+    esac
+  done
 }
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
@@ -268,24 +280,31 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
 
 # Run WORDS, and end them after SECONDS. No `timeout` on a Mac. Standard input passes through.
 bounded() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1 pid watch rc=0
+  local limit=$1 pid watch fired=0 rc=0
   shift
   "$@" <&0 &
   pid=$!
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
+    fired=0
     trap 'kill "$nap" 2>/dev/null' EXIT
-    trap 'exit 0' TERM
+    trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!
-    wait "$nap" && kill -TERM "$pid" 2>/dev/null && sleep 2 && kill -KILL "$pid" 2>/dev/null
+    wait "$nap" && kill -TERM "$pid" 2>/dev/null || exit 0
+    fired=9
+    sleep 2 &
+    nap=$!
+    wait "$nap"
+    kill -KILL "$pid" 2>/dev/null
+    exit 9
   ) </dev/null >/dev/null 2>&1 &
   watch=$!
   wait "$pid" || rc=$?
-  if kill -TERM "$watch" 2>/dev/null; then
-    wait "$watch" 2>/dev/null || :
-  fi
-  ((rc != 143 && rc != 137)) || rc=124
+  kill -TERM "$watch" 2>/dev/null || :
+  # What a program says that was ended is its own matter (ssh: 255); the watcher knows.
+  wait "$watch" 2>/dev/null || fired=$?
+  ((fired != 9)) || rc=124
   return "$rc"
 }
 
@@ -363,6 +382,17 @@ new_host_key() {
   log "the pinned host key is moved aside to $L/known_hosts.before; the next contact pins a new one"
 }
 
+# A path may hold the name of a storage that only the person knows, as in /nfs/$NAME: what is set here goes along, for the box's
+# login does not know it. HOME and USER are the box's own.
+send_names() { # <value>
+  local rest=$1 name
+  while [[ $rest =~ (^|/)\$([A-Za-z_][A-Za-z0-9_]*)(.*)$ ]]; do
+    name=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    case $name in HOME | USER | LOGNAME | PATH) continue ;; esac
+    [[ -z ${!name-} ]] || PROGRAM+="export $name=$(printf '%q' "${!name}")"$'\n'
+  done
+}
+
 # Our values and functions as bash text, into PROGRAM. The last line is read only when all before it was.
 build_program() { # <entry function> <nonce> -- <variable names...> -- <function names...>
   local entry=$1 nonce=$2 name
@@ -371,6 +401,7 @@ build_program() { # <entry function> <nonce> -- <variable names...> -- <function
   while [[ $1 != -- ]]; do
     name=$1
     PROGRAM+="$name=$(printf '%q' "${!name}")"$'\n'
+    send_names "${!name}"
     shift
   done
   shift
@@ -394,6 +425,12 @@ transport() { # stdin: the program and its data
   fi
 }
 
+# The same for a process that may be ended from outside: what is ended is the connection itself, and nothing is left of it.
+transport_alone() {
+  [[ $KIND != owned ]] || exec bash -s
+  cd -- "$L" && exec "${SSH_WORDS[@]}" "$HOST" 'bash -s'
+}
+
 new_nonce() { # into NONCE
   NONCE=$(LC_ALL=C tr -dc 'a-f0-9' </dev/urandom 2>/dev/null | head -c 16) || :
   [[ ${#NONCE} -eq 16 ]] || NONCE=$$$RANDOM$RANDOM
@@ -406,7 +443,7 @@ on_box() { # <answer file> <seconds, 0 = no limit> <entry> -- <variables...> -- 
   new_nonce
   build_program "$entry" "$NONCE" "$@" || return
   if ((limit > 0)); then
-    program_and_data | bounded "$limit" transport >"$answer" 2>"$answer.err" || rc=$?
+    program_and_data | bounded "$limit" transport_alone >"$answer" 2>"$answer.err" || rc=$?
   else
     program_and_data | transport >"$answer" 2>"$answer.err" || rc=$?
   fi
@@ -422,9 +459,7 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   first=$(head -c 200 -- "$answer" | LC_ALL=C tr -d '\000') || first=''
   last=$(tail -n 1 -- "$answer" | LC_ALL=C tr -d '\000') || last=''
   if [[ -n $first && ${first%%$'\n'*} != "begin $NONCE" ]]; then
-    plain_text "${first:0:80}"
-    log "the box answers with text of its own before ours: '$REPLY'"
-    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+    foreign_answer "$answer" "${first:0:80}"
     return "$EX_GATE"
   fi
   if [[ ! $last =~ ^end\ $NONCE\ ([0-9]+)$ ]]; then
@@ -442,6 +477,23 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   return "$rc"
 }
 
+# Text that is not ours came first. Whose? A start-up file's where our own follows; else the login did not run our command.
+foreign_answer() { # <answer file> <its beginning>
+  local REPLY
+  plain_text "$2"
+  if LC_ALL=C grep -q "^begin $NONCE\$" "$1"; then
+    log "the box answers with text of its own before ours: '$REPLY'"
+    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+  else
+    log "the login at ${HOST_NAME} is a terminal for people: it did not run our command as it was sent, and answered: '$REPLY'"
+    shell_only_remedy
+  fi
+}
+shell_only_remedy() {
+  log "nothing of ours can pass there. Take the platform's direct address (runbook P1.2: ADDRESS and PORT, then the block of P-1.10);"
+  log "where it has none, the bytes go by the platform's own transfer, step by step as in the gotcha U24"
+}
+
 transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 where the host key is another
   local REPLY text
   text=$(tail -c 2000 -- "$1" 2>/dev/null) || text=''
@@ -454,6 +506,16 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
   esac
   plain_text "$text"
   log "no whole answer from ${HOST_NAME} (status $2): ${REPLY:-it said nothing}"
+  case $text in
+    # What gateways with a shell only say to a client that sends a command and asks for no terminal.
+    *PTY* | *[Pp]seudo-terminal* | *'not a tty'* | *'requires a terminal'* | *'shell request failed'* | *'exec request failed'*)
+      log "this login is a terminal for people and runs no command"
+      shell_only_remedy
+      return "$EX_GATE"
+      ;;
+  esac
+  # 124: bounded's own word for time that was over.
+  [[ $2 != 124 ]] || log "it took the connection and gave no answer in time: a gateway that runs no command (runbook P1.2), or a box that hangs"
   return "$EX_MISSING"
 }
 
@@ -529,10 +591,16 @@ look_around() {
   [[ -z $SCRATCH ]] || look_tier_room scratch "$SCRATCH"
   look_gpu
   look_memory
-  look_processes
-  look_logs
-  look_fast
-  look_end
+  # A dead mount hangs whoever asks: what reads the run's folders has its own end.
+  if bounded_look 4 'processes of the run' look_processes; then
+    look_logs
+    bounded_look 4 'times of the cells' look_fast || :
+  fi
+  bounded_look 4 'how the run ended' look_end || :
+}
+bounded_look() { # <seconds> <what> <function>    returns: 124 where it did not end in time
+  probe "$1" "$3" || { (($? != 124)) || { printf 'unknown %s: no answer in %s s\n' "$2" "$1" && return 124; }; }
+  [[ -z $REPLY ]] || printf '%s\n' "$REPLY"
 }
 
 # The run's own status script judges its records: there is one such judgement, not two.
@@ -677,23 +745,35 @@ look_fast() {
       return (e * 146097 + o * 365 + int(o / 4) - int(o / 100) + int((153 * (m + (m > 2 ? -3 : 9)) + 2) / 5) + d - 1) * 86400 \
         + substr(t, 12, 2) * 3600 + substr(t, 15, 2) * 60 + substr(t, 18, 2)
     }
+    # A resumed attempt had less to do.
     $2 == "state" { state = $4 }
+    $2 == "attempt" { first = ($3 ~ /^: 1,/) }
     $2 == "started" { started = $4 }
-    $2 == "ended" && state == "done" && at($4) - at(started) < limit { n++ }
+    $2 == "ended" && state == "done" && first && at($4) - at(started) < limit { n++ }
     END { print n + 0 }') || n=0
   printf 'fast %s\n' "$n"
 }
 
-# How the formal run ended, as it says itself.
+# How the formal run ended, as it says itself, and what a person has excepted by name in the last manifest.
 look_end() {
-  local file member value
+  local file member value id
   for file in "$D/FORMAL_FAILURE.json" "$B/FORMAL_SUCCESS"; do
     [[ -s $file ]] || continue
     for member in start_id stage log remedy power_off manifest_sha256 ended; do
-      value=$(box_member "$file" "$member")
+      # Not box_member: a remedy is a sentence, with its commas.
+      value=$(sed -n 's/^  "'"$member"'": "\{0,1\}\(.*[^",]\)"\{0,1\},\{0,1\}$/\1/p' "$file" 2>/dev/null)
       [[ -z $value ]] || printf 'end-%s %s %s\n' "${file##*/}" "$member" "$value"
     done
   done
+  file=$B/PULL_MANIFEST.json
+  [[ -s $file ]] || return 0
+  id=$(box_member "$file" run_id)
+  [[ -n $id && $id == "$(box_member "$D/run.json" run_id)" ]] || return 0
+  awk -F'"' '
+    $2 == "cells_expected" { expected = substr($3, 3) + 0 }
+    $2 == "cell" && $6 == "state" { state[$8]++ }
+    $2 == "files" { exit }
+    END { printf "settled %d %d %d\n", expected, state["done"], state["excepted"] }' "$file"
 }
 
 # lib/patrol.bash: what the facts of a look mean: healthy, done, to be looked at by a person, or not known.
@@ -716,9 +796,9 @@ note() { # <text>
 # The last look of ours, into LAST_*; all empty where there was none.
 read_last_look() {
   local line
-  LAST_TIME='' LAST_SUCCESS=false LAST_POWER_OFF=false LAST_RUN_ID='' SEEN='' LAST_USED_data='' LAST_USED_durable='' LAST_INODES_data='' LAST_INODES_durable=''
+  LAST_TIME='' TREND_SINCE='' LAST_SUCCESS=false LAST_POWER_OFF=false LAST_RUN_ID='' SEEN='' LAST_USED_data='' LAST_USED_durable='' LAST_INODES_data='' LAST_INODES_durable=''
   read_record "$L/patrol.json" patrol/1 || return 0
-  LAST_TIME=${R_time_s-} LAST_SUCCESS=${R_success_seen-false} LAST_POWER_OFF=${R_power_off-false} LAST_RUN_ID=${R_run_id-}
+  LAST_TIME=${R_time_s-} TREND_SINCE=${R_trend_since_s-} LAST_SUCCESS=${R_success_seen-false} LAST_POWER_OFF=${R_power_off-false} LAST_RUN_ID=${R_run_id-}
   LAST_USED_data=${R_data_bytes_used-} LAST_USED_durable=${R_durable_bytes_used-}
   LAST_INODES_data=${R_data_inodes_used-} LAST_INODES_durable=${R_durable_inodes_used-}
   while IFS= read -r line; do
@@ -731,7 +811,7 @@ read_last_look() {
 read_facts() { # <answer file>
   local line text member
   FACT_NOW='' STATUS='' STATUS_WHY='' GPU='' MEMORY='' PROCESSES='' FAST=0 LOGS='' NEW_ERRORS=0 FIRST_ERROR='' FAILURE='' FAILED_AT='' SUCCESS_POWER=''
-  ROOM='' TREE=''
+  ROOM='' TREE='' UNANSWERED='' SETTLED=''
   for member in run_id state planned pending running 'done' unsynced failed preempted unknown last_progress_s eta_s session why; do printf -v "S_$member" '%s' ''; done
   while IFS= read -r line; do
     plain_line "$line"
@@ -748,6 +828,8 @@ read_facts() { # <answer file>
       'processes '*) PROCESSES=$text ;;
       'process '*) TREE+="  $line"$'\n' ;;
       'fast '*) FAST=$text ;;
+      'unknown '*) UNANSWERED+="${UNANSWERED:+; }$text" ;;
+      'settled '*) SETTLED=$text ;;
       'log '*) take_log "$text" ;;
       'log-line '*) [[ -n $FIRST_ERROR ]] || FIRST_ERROR=$text ;;
       'end-FORMAL_FAILURE.json ended '*) FAILED_AT=${text#ended } ;;
@@ -788,10 +870,13 @@ judge_run() {
     'read') ;;
     *) not_known "${STATUS_WHY:-the box did not say what the run is in}" && return 0 ;;
   esac
+  ! settled || return 0
   ((${S_failed:-0} == 0)) || escalate "${S_failed-} cells failed" "status.sh there names class and log; each class has its remedy in the runbook"
   ((${S_unsynced:-0} == 0)) || escalate "${S_unsynced-} cells are finished but not in the bundle" "make room or attach the storage, then aggregate_to_fs.sh there"
   case ${S_state-} in
-    success | 'done') VERDICT=${VERDICT/healthy/done} && return 0 ;;
+    # A proof of a part, or a power-off that failed: the record says it, and so do we.
+    success) over "${S_why:+${S_why-}; }" && return 0 ;;
+    'done') over '' && return 0 ;;
     failed)
       escalate "FAILED, $(meter_since): ${S_why:-no reason given}${FAILURE:+ ($FAILURE)}" "read its log; keep the machine; formal_run.sh start continues it"
       return 0
@@ -805,6 +890,19 @@ judge_run() {
     *) not_known "whether its session lives cannot be told" ;;
   esac
   judge_progress
+}
+
+# A person has excepted by name what is not done, so nothing is left to be done: the manifest says so, and nothing runs.
+settled() {
+  local expected finished excepted rest
+  read -r expected finished excepted rest <<<"$SETTLED"
+  [[ ${excepted-} =~ ^[1-9][0-9]*$ && $((finished + excepted)) -eq $expected && $expected == "${S_planned-}" ]] || return 1
+  [[ ${S_session-} == gone && ${S_running-} == 0 && ${S_unsynced-} == 0 && ${S_done-} == "$finished" ]] || return 1
+  over "$excepted of $expected cells are excepted by name: "
+}
+over() { # <words before>
+  VERDICT=${VERDICT/healthy/done}
+  if [[ $KIND == ssh-rental || $KIND == cloud-vm ]]; then note "$1over, with the $(meter_since): aggregate, pull, verify, teardown"; else [[ -z $1 ]] || note "$1over"; fi
 }
 
 # A failed run keeps the machine, and the machine keeps costing (case 129).
@@ -833,7 +931,11 @@ judge_progress() {
 
 judge_room() { # sets ROOM_TEXT
   local name kind total used free percent
-  ROOM_TEXT=''
+  ROOM_TEXT='' TREND_SPAN=0 TREND_ANEW=true
+  if [[ $TREND_SINCE =~ ^[0-9]+$ && $FACT_NOW =~ ^[0-9]+$ ]] && ((FACT_NOW >= TREND_SINCE)); then
+    TREND_SPAN=$((FACT_NOW - TREND_SINCE)) TREND_ANEW=false
+    ((TREND_SPAN < TREND_MAX_S)) || TREND_ANEW=true
+  fi
   while read -r name kind total used free; do
     [[ -n $name ]] || continue
     if [[ $total == UNKNOWN ]]; then
@@ -860,9 +962,12 @@ judge_room() { # sets ROOM_TEXT
   done <<<"$ROOM"
 }
 
-# Growth since the last look, and when it will be full at that pace.
+# A pace is taken over some minutes at least: what is copied in the seconds between two looks says nothing of the hours to come.
+readonly TREND_S=300 TREND_MAX_S=1800
+
+# Growth since the figures that were kept, and when it will be full at that pace.
 trend() { # <name> <kind> <used> <free>
-  local before left
+  local before left span
   case $1.$2 in
     data.bytes) before=$LAST_USED_data NOW_data_bytes=$3 ;;
     data.inodes) before=$LAST_INODES_data NOW_data_inodes=$3 ;;
@@ -870,9 +975,11 @@ trend() { # <name> <kind> <used> <free>
     durable.inodes) before=$LAST_INODES_durable NOW_durable_inodes=$3 ;;
     *) return 0 ;;
   esac
-  [[ $before =~ ^[0-9]+$ && $LAST_TIME =~ ^[0-9]+$ && $FACT_NOW =~ ^[0-9]+$ ]] && ((FACT_NOW > LAST_TIME && $3 > before)) || return 0
-  left=$(($4 * (FACT_NOW - LAST_TIME) / ($3 - before)))
-  ROOM_TEXT+="(+$((($3 - before) * 3600 / (FACT_NOW - LAST_TIME)))/h)"
+  [[ $before =~ ^[0-9]+$ ]] || { TREND_ANEW=true && return 0; }
+  ((TREND_SPAN >= TREND_S && $3 > before)) || return 0
+  span=$TREND_SPAN
+  left=$(($4 * span / ($3 - before)))
+  ROOM_TEXT+="(+$((($3 - before) * 3600 / span))/h)"
   if ((left < 3600)); then
     escalate "$1 will be out of $2 in $((left / 60)) min at this pace" "make room now"
   elif ((left < 21600)); then
@@ -922,6 +1029,8 @@ judge_logs() {
 
 write_last_look() {
   local line comma='' list='' success=$LAST_SUCCESS power=$LAST_POWER_OFF
+  # A run that was started again after its success is as mortal as before.
+  if [[ $STATUS == 'read' ]]; then success=false power=false; fi
   if [[ ${S_state-} == success ]]; then success=true power=${SUCCESS_POWER:-false}; fi
   [[ $power == true || $power == false ]] || power=false
   record_open patrol/1
@@ -933,10 +1042,15 @@ write_last_look() {
   record_text why "$WHY"
   record_bool success_seen "$success" || return
   record_bool power_off "$power" || return
-  record_int data_bytes_used "${NOW_data_bytes-}" || return
-  record_int data_inodes_used "${NOW_data_inodes-}" || return
-  record_int durable_bytes_used "${NOW_durable_bytes-}" || return
-  record_int durable_inodes_used "${NOW_durable_inodes-}" || return
+  if [[ $TREND_ANEW == true ]]; then
+    TREND_SINCE=$FACT_NOW LAST_USED_data=${NOW_data_bytes-} LAST_INODES_data=${NOW_data_inodes-}
+    LAST_USED_durable=${NOW_durable_bytes-} LAST_INODES_durable=${NOW_durable_inodes-}
+  fi
+  record_int trend_since_s "$TREND_SINCE" || return
+  record_int data_bytes_used "$LAST_USED_data" || return
+  record_int data_inodes_used "$LAST_INODES_data" || return
+  record_int durable_bytes_used "$LAST_USED_durable" || return
+  record_int durable_inodes_used "$LAST_INODES_durable" || return
   while IFS= read -r line; do
     [[ -n $line ]] || continue
     list+="$comma    \"$line\""
@@ -1002,11 +1116,11 @@ look() { # returns: 0 looked, else not
   local rc=0 STATUS_SH='' FAST_S self
   self=${BASH_SOURCE[0]-}
   if [[ $KIND == owned && $self == */* ]]; then STATUS_SH=$(cd -P -- "${self%/*}/.." && pwd -P)/box/status.sh; fi
-  FAST_S=$((NEED_MINUTES * 30))
+  FAST_S=$((NEED_S / 2))
   ssh_words liveness
   ANSWER=$L/.partial/patrol-answer
   on_box "$ANSWER" "$TICK_S" look_around -- PROG RUN DATA_DIR DURABLE_DIR SCRATCH STATUS_SH SEEN FAST_S -- \
-    box_places box_member require_path expand_path probe kill_tree lines_with look_status look_tier_room look_gpu look_memory \
+    box_places box_member require_path expand_path probe kill_tree lines_with bounded_look look_status look_tier_room look_gpu look_memory \
     look_processes look_logs look_fast look_end 2>"$L/.partial/patrol-said" || rc=$?
   return "$rc"
 }
@@ -1016,7 +1130,7 @@ judge_silence() { # <code>
   local said
   said=$(tail -n 3 -- "$L/.partial/patrol-said" 2>/dev/null | tr '\n' ' ') || said=''
   plain_text "$said"
-  if [[ $1 == "$EX_MISSING" && $LAST_SUCCESS == true && $LAST_POWER_OFF == true ]]; then
+  if [[ $1 == "$EX_MISSING" && $LAST_SUCCESS == true && $LAST_POWER_OFF == true && ${KNOWN_RUN_ID:-$LAST_RUN_ID} == "$LAST_RUN_ID" ]]; then
     VERDICT='done'
     note "not reached; its success was seen before, and it was to switch itself off then: collect the bundle from the durable tier"
   else
@@ -1034,6 +1148,7 @@ judge() {
   judge_gpu
   judge_memory
   judge_logs
+  [[ -z $UNANSWERED ]] || not_known "$UNANSWERED"
   ((${FAST:-0} == 0)) || note "$FAST cells were done in less than half of the expected time: look whether they did all their work"
 }
 

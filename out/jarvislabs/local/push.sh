@@ -39,6 +39,8 @@ readonly -a SECRETS=()
 readonly -a DATA_PATHS=()
 # and how many files each must hold
 readonly -a DATA_FILES=()
+# hf_home: below HF_HOME, not below the code
+readonly -a DATA_UNDER=()
 # ServerAliveInterval
 readonly KEEPALIVE_S=15
 # ServerAliveCountMax
@@ -111,7 +113,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -163,6 +165,11 @@ require_path() { # <variable name>
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
@@ -171,12 +178,20 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
 # With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
 # The rename itself may be lost; the old text is then still true.
 replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  local REPLY file=$1 text=$2 dir=${1%/*} tmp how=${3-}
   shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
@@ -186,7 +201,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
     return "$EX_COPY"
   fi
   [[ -n $how ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+  read_text "$file" && [[ $REPLY == "$text" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
@@ -206,8 +221,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_close() {
@@ -216,49 +231,48 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
+  local REPLY file=$1 schema=$2 run_id=${3-}
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
+  read_text "$file" || return 2
+  parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
+parse_record() { # returns: 0, or 2 where it is not a whole record
+  local IFS=$'\n' line member value in_list=0
+  local -a lines=()
+  [[ $REPLY == '{'$'\n'*$'\n''}'$'\n' && $REPLY != *$'\n\n'* ]] || return 2
+  REPLY=${REPLY#'{'$'\n'}
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${REPLY%$'\n''}'$'\n'})
+  set +f
+  for line in ${lines[@]+"${lines[@]}"}; do
+    case $line in
+      '  "'[a-z]*'": '*)
+        member=${line#'  "'}
+        member=${member%%\"*}
+        value=${line#*'": '}
+        value=${value%,}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        case $value in
+          '"'*'"') value=${value#\"} && value=${value%\"} ;;
+          null) value='' ;;
+          true | false) ;;
+          '[') in_list=1 && continue ;;
+          '[]') continue ;;
+          *) [[ $value == [0-9-]* && ${value#-} != *[!0-9]* && $value != - ]] || return 2 ;;
+        esac
+        printf -v "R_$member" '%s' "$value"
+        ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      *) return 2 ;;
+    esac
+  done
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -278,18 +292,20 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -302,7 +318,7 @@ hash_tool_small() {
 hash_text() { # <text>    sets REPLY
   local HASH_TOOL=${HASH_TOOL-}
   hash_tool_small
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=$(exec_hash_tool < <(printf '%s' "$1")) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -310,22 +326,47 @@ hash_text() { # <text>    sets REPLY
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path
 
-# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
-is_mount_point() { # <path>
+# The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
+# which costs no look at a dead mount; the last of several mounts at one place hides the others.
+mount_type() { # <path>
   local line fields
+  REPLY=''
   while IFS= read -r line; do
     read -ra fields <<<"$line"
     # The kernel writes a blank as \040.
-    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+    [[ ${fields[4]-} == "${1// /\\040}" && $line == *' - '* ]] || continue
+    line=${line#* - }
+    REPLY=${line%% *}
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
-  return 1
+  [[ -n $REPLY ]]
+}
+# What a type of file system is made of, into REPLY: network, local, or unknown (virtiofs, 9p: what the host has).
+mount_kind() { # <type>
+  case $1 in
+    fuseblk | fuse.fuse-overlayfs | ext[234] | xfs | btrfs | bcachefs | zfs | f2fs | overlay | tmpfs | ramfs | vfat | ntfs3) REPLY=local ;;
+    nfs | nfs4 | cifs | smb3 | ceph | lustre | gpfs | beegfs | glusterfs | moosefs | wekafs | panfs | afs | fuse | fuse.*) REPLY=network ;;
+    *) REPLY=unknown ;;
+  esac
 }
 
 # Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
-prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
+  local type
   REPLY=
   case $2 in
-    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    mount | mount-network | mount-local)
+      if ! mount_type "$1"; then
+        REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk"
+      else
+        type=$REPLY
+        mount_kind "$type"
+        case $2,$REPLY in
+          mount-network,local) REPLY="$1 is a local disk ($type), not the storage of the network that is meant: it does not survive as that does" ;;
+          mount-local,network) REPLY="$1 is storage of the network ($type), not the box's own disk that is meant" ;;
+          *) REPLY= ;;
+        esac
+      fi
+      ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
     *) REPLY="the proof '$2' is not known" ;;
@@ -352,24 +393,31 @@ file_bytes() { # <file>    into REPLY; returns 1 where there is none
 
 # Run WORDS, and end them after SECONDS. No `timeout` on a Mac. Standard input passes through.
 bounded() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1 pid watch rc=0
+  local limit=$1 pid watch fired=0 rc=0
   shift
   "$@" <&0 &
   pid=$!
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
+    fired=0
     trap 'kill "$nap" 2>/dev/null' EXIT
-    trap 'exit 0' TERM
+    trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!
-    wait "$nap" && kill -TERM "$pid" 2>/dev/null && sleep 2 && kill -KILL "$pid" 2>/dev/null
+    wait "$nap" && kill -TERM "$pid" 2>/dev/null || exit 0
+    fired=9
+    sleep 2 &
+    nap=$!
+    wait "$nap"
+    kill -KILL "$pid" 2>/dev/null
+    exit 9
   ) </dev/null >/dev/null 2>&1 &
   watch=$!
   wait "$pid" || rc=$?
-  if kill -TERM "$watch" 2>/dev/null; then
-    wait "$watch" 2>/dev/null || :
-  fi
-  ((rc != 143 && rc != 137)) || rc=124
+  kill -TERM "$watch" 2>/dev/null || :
+  # What a program says that was ended is its own matter (ssh: 255); the watcher knows.
+  wait "$watch" 2>/dev/null || fired=$?
+  ((fired != 9)) || rc=124
   return "$rc"
 }
 
@@ -457,6 +505,17 @@ host_key() {
   REPLY=${REPLY%% *}
 }
 
+# A path may hold the name of a storage that only the person knows, as in /nfs/$NAME: what is set here goes along, for the box's
+# login does not know it. HOME and USER are the box's own.
+send_names() { # <value>
+  local rest=$1 name
+  while [[ $rest =~ (^|/)\$([A-Za-z_][A-Za-z0-9_]*)(.*)$ ]]; do
+    name=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    case $name in HOME | USER | LOGNAME | PATH) continue ;; esac
+    [[ -z ${!name-} ]] || PROGRAM+="export $name=$(printf '%q' "${!name}")"$'\n'
+  done
+}
+
 # Our values and functions as bash text, into PROGRAM. The last line is read only when all before it was.
 build_program() { # <entry function> <nonce> -- <variable names...> -- <function names...>
   local entry=$1 nonce=$2 name
@@ -465,6 +524,7 @@ build_program() { # <entry function> <nonce> -- <variable names...> -- <function
   while [[ $1 != -- ]]; do
     name=$1
     PROGRAM+="$name=$(printf '%q' "${!name}")"$'\n'
+    send_names "${!name}"
     shift
   done
   shift
@@ -488,6 +548,12 @@ transport() { # stdin: the program and its data
   fi
 }
 
+# The same for a process that may be ended from outside: what is ended is the connection itself, and nothing is left of it.
+transport_alone() {
+  [[ $KIND != owned ]] || exec bash -s
+  cd -- "$L" && exec "${SSH_WORDS[@]}" "$HOST" 'bash -s'
+}
+
 new_nonce() { # into NONCE
   NONCE=$(LC_ALL=C tr -dc 'a-f0-9' </dev/urandom 2>/dev/null | head -c 16) || :
   [[ ${#NONCE} -eq 16 ]] || NONCE=$$$RANDOM$RANDOM
@@ -500,7 +566,7 @@ on_box() { # <answer file> <seconds, 0 = no limit> <entry> -- <variables...> -- 
   new_nonce
   build_program "$entry" "$NONCE" "$@" || return
   if ((limit > 0)); then
-    program_and_data | bounded "$limit" transport >"$answer" 2>"$answer.err" || rc=$?
+    program_and_data | bounded "$limit" transport_alone >"$answer" 2>"$answer.err" || rc=$?
   else
     program_and_data | transport >"$answer" 2>"$answer.err" || rc=$?
   fi
@@ -516,9 +582,7 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   first=$(head -c 200 -- "$answer" | LC_ALL=C tr -d '\000') || first=''
   last=$(tail -n 1 -- "$answer" | LC_ALL=C tr -d '\000') || last=''
   if [[ -n $first && ${first%%$'\n'*} != "begin $NONCE" ]]; then
-    plain_text "${first:0:80}"
-    log "the box answers with text of its own before ours: '$REPLY'"
-    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+    foreign_answer "$answer" "${first:0:80}"
     return "$EX_GATE"
   fi
   if [[ ! $last =~ ^end\ $NONCE\ ([0-9]+)$ ]]; then
@@ -536,6 +600,23 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   return "$rc"
 }
 
+# Text that is not ours came first. Whose? A start-up file's where our own follows; else the login did not run our command.
+foreign_answer() { # <answer file> <its beginning>
+  local REPLY
+  plain_text "$2"
+  if LC_ALL=C grep -q "^begin $NONCE\$" "$1"; then
+    log "the box answers with text of its own before ours: '$REPLY'"
+    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+  else
+    log "the login at ${HOST_NAME} is a terminal for people: it did not run our command as it was sent, and answered: '$REPLY'"
+    shell_only_remedy
+  fi
+}
+shell_only_remedy() {
+  log "nothing of ours can pass there. Take the platform's direct address (runbook P1.2: ADDRESS and PORT, then the block of P-1.10);"
+  log "where it has none, the bytes go by the platform's own transfer, step by step as in the gotcha U24"
+}
+
 transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 where the host key is another
   local REPLY text
   text=$(tail -c 2000 -- "$1" 2>/dev/null) || text=''
@@ -548,6 +629,16 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
   esac
   plain_text "$text"
   log "no whole answer from ${HOST_NAME} (status $2): ${REPLY:-it said nothing}"
+  case $text in
+    # What gateways with a shell only say to a client that sends a command and asks for no terminal.
+    *PTY* | *[Pp]seudo-terminal* | *'not a tty'* | *'requires a terminal'* | *'shell request failed'* | *'exec request failed'*)
+      log "this login is a terminal for people and runs no command"
+      shell_only_remedy
+      return "$EX_GATE"
+      ;;
+  esac
+  # 124: bounded's own word for time that was over.
+  [[ $2 != 124 ]] || log "it took the connection and gave no answer in time: a gateway that runs no command (runbook P1.2), or a box that hangs"
   return "$EX_MISSING"
 }
 
@@ -787,14 +878,14 @@ act() { # <what> <input file or empty> <entry> <further variables...>
   local REPLY rc=0 what=$1 input=$2 entry=$3 line
   shift 3
   ANSWER=$L/.partial/push-answer
-  BOX_INPUT=$input on_box "$ANSWER" 0 "$entry" -- PROG RUN DATA_DIR DURABLE_DIR BRANCH COMMIT SUM DIGEST ONE "$@" -- "${BOX_FUNCTIONS[@]}" || rc=$?
+  BOX_INPUT=$input on_box "$ANSWER" "${ACT_S:-0}" "$entry" -- PROG RUN DATA_DIR DURABLE_DIR BRANCH COMMIT SUM DIGEST ONE "$@" -- "${BOX_FUNCTIONS[@]}" || rc=$?
   while IFS= read -r line; do
     [[ $line != 'note '* ]] || { plain_text "${line#note }" && log "$REPLY"; }
   done <"$ANSWER"
   ((rc == 0)) || refuse "$rc" "push to $HOST_NAME" "$what failed" "see the lines above; what arrived is kept, push again"
 }
-readonly -a BOX_FUNCTIONS=(box_places box_member require_path expand_path prove_tier is_mount_point take_input folder_digest
-  hash_tool hash_tool_small hash_stream hash_file hash_text flush box_git place_code replace_file)
+readonly -a BOX_FUNCTIONS=(box_places box_member require_path expand_path prove_tier mount_type mount_kind take_input folder_digest
+  hash_tool hash_tool_small exec_hash_tool hash_file hash_text flush box_git place_code replace_file read_text)
 
 # The scripts beside us, in the folder box/. A carriage return in one means that some tool rewrote the lines.
 check_box_folder() { # sets DIGEST
@@ -823,14 +914,15 @@ here_git() { GIT_TERMINAL_PROMPT=0 git -C "$CODE_DIR" -c core.hooksPath=/dev/nul
 
 # The commit that is to run, into COMMIT; says what does not travel.
 check_code() {
-  local dirty
+  local dirty on
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git here"
   here_git rev-parse --git-dir >/dev/null 2>&1 || refuse "$EX_MISSING" "CODE_DIR=$CODE_DIR" "it is no git work tree" "go to the code, or set CODE_DIR to it"
   COMMIT=$(here_git rev-parse -q --verify "refs/heads/$BRANCH") || refuse "$EX_GATE" "branch $BRANCH" "$CODE_DIR has no such branch" "commit the code on $BRANCH; the job names it"
   [[ $(here_git rev-parse --is-shallow-repository 2>/dev/null) != true ]] || refuse "$EX_GATE" "$CODE_DIR" "it is a shallow clone, whose history cannot travel" "git fetch --unshallow"
   dirty=$(here_git status --porcelain 2>/dev/null | wc -l) || dirty=0
   ((dirty == 0)) || log "$((dirty)) changed or untracked files in $CODE_DIR are in no commit: they stay here"
-  [[ $(here_git rev-parse -q --verify HEAD) == "$COMMIT" ]] || log "HEAD is not at $BRANCH: what travels is $BRANCH, $COMMIT"
+  on=$(here_git symbolic-ref -q --short HEAD) || on='no branch'
+  [[ $on == "$BRANCH" ]] || log "you stand on $on, and the job names $BRANCH: what travels is $BRANCH at $COMMIT"
   [[ ! -e $CODE_DIR/.gitmodules ]] || log "submodules do not travel in a bundle: get them on the box, or vendor them"
 }
 
@@ -889,7 +981,7 @@ push_secrets() {
 
 # lib/push_data.bash: the job's declared data to the box, resumable: rsync where both ends have it, else our own stream.
 # needs: exit log file hash compat ssh push_box push
-# reads: L CODE_DIR D_FOLDER METHOD DATA_PATHS DATA_FILES
+# reads: L CODE_DIR D_FOLDER METHOD DATA_PATHS DATA_FILES DATA_UNDER
 
 readonly DATA_SMALL=4194304 # a file up to this size travels with others
 readonly DATA_TRIES=5
@@ -901,6 +993,7 @@ push_data() {
   if [[ $KIND != owned && $SSH_COPY == true && -n $BOX_RSYNC && $D_FOLDER =~ ^/[A-Za-z0-9._/=,+@-]*$ ]] && command -v rsync >/dev/null 2>&1; then METHOD=rsync; fi
   for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
     ONE=${DATA_PATHS[i]%/}
+    [[ ${DATA_UNDER[i]} != hf_home ]] || { log "data: $ONE is fetched on the box, into HF_HOME" && continue; }
     [[ -e $CODE_DIR/$ONE ]] || refuse "$EX_MISSING" "$CODE_DIR/$ONE" "the declared data are not here" "get them, or set CODE_DIR"
     found=$(find -L "$CODE_DIR/$ONE" -type f | wc -l)
     [[ $((found)) -eq ${DATA_FILES[i]} ]] || refuse "$EX_GATE" "$CODE_DIR/$ONE" "it holds $((found)) files, the job says ${DATA_FILES[i]}" "correct the data or the job"
@@ -919,8 +1012,9 @@ push_one_path() { # reads: ONE    ends after a bounded number of tries
     if [[ $METHOD == rsync ]]; then data_by_rsync || rc=$?; else data_by_stream || rc=$?; fi
     ((rc != 0)) || return 0
     log "$ONE: try $try ended with $rc"
-    case $METHOD:$rc in
-      rsync:1 | rsync:2 | rsync:4 | rsync:5 | rsync:127) METHOD=stream ;;
+    case $METHOD:$rc:$try in
+      # Another version's rsync, or a gateway that lets none through: the stream needs neither.
+      rsync:[1245]:* | rsync:127:* | rsync:*:2) METHOD=stream && log "rsync does not work here: going on without it" ;;
     esac
     ((try < DATA_TRIES)) || refuse "$EX_COPY" "$ONE" "it did not arrive in $DATA_TRIES tries" "push again: what arrived is kept"
     sleep $((RETRY_S * try)) || :
@@ -977,6 +1071,7 @@ send_rest() { # <path> <bytes that are there>
 }
 
 RETRY_S=${RETRY_S-3} # first pause before a further try
+LOOK_S=${LOOK_S-120} # for the first answer of the box
 
 usage() {
   cat <<'USAGE'
@@ -1044,8 +1139,9 @@ print_plan() {
 meet_box() {
   local line
   D_FOLDER='' BOX_HOST='' BOX_COMMIT='' BOX_GIT=no BOX_RSYNC='' BOX_RUN_ID=''
-  [[ $SSH_COPY == true || $KIND == owned ]] || log "this platform's ssh ($SSH_FLAVOUR) may not carry files: see the runbook for the direct address"
-  act 'looking at the box' '' look_before_push DATA_PROOF DATA_TIER_PATH
+  [[ $SSH_COPY == true || $KIND == owned ]] || log "this platform's ssh ($SSH_FLAVOUR) carries no scp and no rsync: what is sent goes as streams through the shell"
+  # Whoever is no shell for commands may take this one and stay silent for ever.
+  ACT_S=$LOOK_S act 'looking at the box' '' look_before_push DATA_PROOF DATA_TIER_PATH
   while IFS= read -r line; do
     case $line in
       'host '*) BOX_HOST=${line#* } ;;

@@ -19,6 +19,8 @@ RUN=${RUN-demo}
 readonly SAVE_S=2
 # disk for one cell
 readonly NEED_DISK_BYTES=10000000
+# expected seconds for one cell
+readonly NEED_S=6
 # the short trial
 readonly SMOKE_COMMAND="\"\$PY\" train.py --epochs 1 --batches 2 --batch-size 8 --no-log --out \"\$CELL_DIR\""
 # the checkpoint that it must leave in CELL_DIR
@@ -89,7 +91,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -141,6 +143,11 @@ require_path() { # <variable name>
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
@@ -149,12 +156,20 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
 # With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
 # The rename itself may be lost; the old text is then still true.
 replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  local REPLY file=$1 text=$2 dir=${1%/*} tmp how=${3-}
   shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
@@ -164,7 +179,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
     return "$EX_COPY"
   fi
   [[ -n $how ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+  read_text "$file" && [[ $REPLY == "$text" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
@@ -184,8 +199,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_raw() { # <name> <integer, true, false or null>
@@ -206,6 +221,29 @@ record_close() {
   RECORD+=$'\n''}'$'\n'
 }
 
+# lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
+# needs:
+
+this_host() { # into REPLY
+  REPLY=
+  { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
+}
+# Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat), into REPLY.
+start_ticks() { # <pid>    returns: 1 where there is no such process, or only its zombie
+  local stat fields
+  REPLY=
+  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+  # The name in parentheses may hold blanks and parentheses itself: cut behind the last one.
+  read -ra fields <<<"${stat##*) }"
+  [[ ${fields[0]-} != [ZX] ]] || return 1
+  REPLY=${fields[19]-}
+  [[ -n $REPLY ]]
+}
+same_process() { # <pid> <start ticks>
+  local REPLY
+  start_ticks "$1" && [[ $REPLY == "$2" ]]
+}
+
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
 # needs: exit log
 
@@ -223,18 +261,20 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -247,7 +287,7 @@ hash_tool_small() {
 hash_text() { # <text>    sets REPLY
   local HASH_TOOL=${HASH_TOOL-}
   hash_tool_small
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=$(exec_hash_tool < <(printf '%s' "$1")) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -337,12 +377,19 @@ git_look() { # returns: 0 looked, 1 git failed
         ;;
       *) GIT_DIRTY+=("$entry") ;;
     esac
-  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c status.renames=false status --porcelain=v1 -z \
+  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
     --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\0')
+  ((ended)) || return 1
   # Files that a person told git not to look at are hidden edits waiting to happen.
+  ended=0
   while IFS= read -r -d '' entry; do
-    [[ $entry != [a-z]\ * ]] || GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}")
-  done < <(git_here ls-files -v -z 2>/dev/null)
+    case $entry in
+      '== end') ended=1 ;;
+      [a-z]\ *) GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}") ;;
+      # A sparse checkout leaves such files out; one that is there is not compared.
+      S\ *) [[ ! -e $GIT_TOP/${entry:2} && ! -L $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
+    esac
+  done < <(git_here ls-files -v -z 2>/dev/null && printf '== end\0')
   ((ended))
 }
 
@@ -356,16 +403,331 @@ git_list() { # prints
   ((total <= 20)) || printf '  … and %d more\n' $((total - 20))
 }
 
+# lib/syntax.bash: does what is going to run parse at all? Asked before anything is paid for (F3), on the laptop too (bash 3.2).
+# needs: exit log git
+# reads: CODE_DIR PY SMOKE_COMMAND QUEUE_COMMANDS
+
+# Does a command of the queue name this file, by its path or as a Python module?
+named_in_queue() { # <path in the code directory>
+  local all="${SMOKE_COMMAND-} ${QUEUE_COMMANDS[*]-}" module=${1%.py}
+  [[ $all =~ (^|[^A-Za-z0-9_.-])"$1"([^A-Za-z0-9_.-]|$) ]] && return 0
+  [[ $1 == *.py && $all =~ -m\ +"${module//\//.}"([^A-Za-z0-9_.-]|$) ]]
+}
+
+# Files of the code directory by their ending, each with NUL behind it: those that git has or would take, all without git.
+code_files() { # <ending>    prints
+  local file
+  (
+    cd -- "$CODE_DIR" || exit
+    unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
+    git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard -- "*.$1" 2>/dev/null && exit
+    while IFS= read -r -d '' file; do printf '%s\0' "${file#./}"; done < <(find . -name '.?*' -prune -o -type f -name "*.$1" -print0)
+  )
+}
+
+# Python files that PY cannot compile: "path<TAB>why", NUL behind each. Compiles in memory, leaves no file.
+python_faults() { # prints
+  [[ $("$PY" --version 2>&1 </dev/null) == 'Python 3'* ]] || return 0
+  code_files py | (cd -- "$CODE_DIR" && "$PY" -I -W ignore -c '
+import os, sys
+for name in sys.stdin.buffer.read().split(b"\0"):
+    try:
+        if name and os.path.isfile(name):
+            compile(open(name, "rb").read(), name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError) as why:
+        sys.stdout.buffer.write(name + b"\t" + str(why).encode("utf-8", "replace") + b"\0")
+    except OSError:
+        pass
+') 2>/dev/null
+}
+
+# Shell files that do not parse, in the same form. Files of another shell are none of bash's business.
+shell_faults() { # prints
+  local file first said
+  while IFS= read -r -d '' file; do
+    [[ -f $CODE_DIR/$file ]] || continue
+    { IFS= read -r first <"$CODE_DIR/$file" || :; } 2>/dev/null
+    [[ $first != '#!'* || $first =~ [/\ ](ba)?sh([[:space:]]|$) ]] || continue
+    said=$("$BASH" -n -- "$CODE_DIR/$file" 2>&1) || printf '%s\t%s\0' "$file" "${said%%$'\n'*}"
+  done < <(code_files sh)
+}
+
+# Our own scripts must parse, and each file of the code that a command of the queue names. Another one that does not is
+# only named: a repository may hold templates and examples that are no programs. Sets SYNTAX_SAID.
+gate_syntax() { # <folders of ours...>
+  local dir file why said others=0
+  for dir in "$@"; do
+    for file in "$dir"/*.sh; do
+      [[ -f $file ]] || continue
+      said=$("$BASH" -n -- "$file" 2>&1) || refuse "$EX_GATE" "bash -n $file" "${said%%$'\n'*}" "copy the whole folder ${dir##*/}/ again"
+    done
+  done
+  while IFS=$'\t' read -r -d '' file why; do
+    why=${why//[[:cntrl:]]/ }
+    ! named_in_queue "$file" || refuse "$EX_GATE" "the syntax of $CODE_DIR/$file" "$why" "mend it, commit and push it, and run the smoke again"
+    others=$((others + 1))
+    ((others > 5)) || log "warning: $CODE_DIR/${file//[[:cntrl:]]/?} does not parse: $why"
+  done < <(shell_faults && python_faults)
+  SYNTAX_SAID="our scripts and the files that the queue names parse; others that do not: $others"
+}
+
+# lib/compat.bash: the laptop's userland, be it GNU, busybox or BSD. Bash 3.2 is enough.
+# needs: exit log
+
+# Which dialect of stat is here: chosen once.
+stat_dialect() {
+  [[ -z ${STAT_DIALECT-} ]] || return 0
+  if stat -c %s / >/dev/null 2>&1; then STAT_DIALECT=gnu; else STAT_DIALECT=bsd; fi
+}
+
+# Run WORDS, and end them after SECONDS. No `timeout` on a Mac. Standard input passes through.
+bounded() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1 pid watch fired=0 rc=0
+  shift
+  "$@" <&0 &
+  pid=$!
+  # The watcher holds none of our pipes, so that nobody waits for its sleep.
+  (
+    fired=0
+    trap 'kill "$nap" 2>/dev/null' EXIT
+    trap 'exit "$fired"' TERM
+    sleep "$limit" &
+    nap=$!
+    wait "$nap" && kill -TERM "$pid" 2>/dev/null || exit 0
+    fired=9
+    sleep 2 &
+    nap=$!
+    wait "$nap"
+    kill -KILL "$pid" 2>/dev/null
+    exit 9
+  ) </dev/null >/dev/null 2>&1 &
+  watch=$!
+  wait "$pid" || rc=$?
+  kill -TERM "$watch" 2>/dev/null || :
+  # What a program says that was ended is its own matter (ssh: 255); the watcher knows.
+  wait "$watch" 2>/dev/null || fired=$?
+  ((fired != 9)) || rc=124
+  return "$rc"
+}
+
+# lib/steps.bash: which steps a log names, and which step a checkpoint says that it is of (bash 3.2, BSD userland too).
+# needs: exit log compat
+# reads: PY SMOKE_WORK
+
+# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line. Steps may begin anew in each epoch. So
+# lines that have both count as (epoch + 1) times 10^9 and the step; else the epochs count where there is more than one of them;
+# else the steps. KIND asks for one of the three (both, epoch, step); the word "kind" instead prints which one it would be. With
+# "lines" each number stands behind that of its line and before how many there are ("epoch 2/40"; 0: it is not said).
+smoke_steps() { # <log> [kind] [lines]    prints
+  awk -v want="${2-}" -v lines="${3-}" -v q="'" '
+    function number(word) {
+      if (!match($0, "(^|[^A-Za-z0-9_])[\"" q "]?" word "[] :=#[\"" q "]*[0-9]+")) return ""
+      word = substr($0, RSTART, RLENGTH)
+      rest = substr($0, RSTART + RLENGTH)
+      of = 0
+      if (match(rest, /^ *(\/|of) *[0-9]+/)) {
+        of = substr(rest, RSTART, RLENGTH)
+        gsub(/[^0-9]/, "", of)
+        of = substr(of, 1, 9) + 0
+      }
+      gsub(/[^0-9]/, "", word)
+      return substr(word, 1, 9)
+    }
+    function put(value, line, total) {
+      if (lines != "") printf "%d %.0f %d\n", line, value, total
+      else printf "%.0f\n", value
+    }
+    {
+      epoch = number("[Ee]poch")
+      if (epoch != "") { epochs[++e] = epoch + 0; epoch_at[e] = NR; epoch_of[e] = of; if (epochs[e] != epochs[1]) several = 1 }
+      step = number("([Gg]lobal_step|[Ss]tep|[Ii]ter|[Ii]teration)")
+      if (step != "") { steps[++s] = step + 0; step_at[s] = NR; step_of[s] = of }
+      if (epoch != "" && step != "") { both[++n] = (epoch + 1) * 1000000000 + step; both_at[n] = NR }
+    }
+    END {
+      kind = n ? "both" : several || !s ? "epoch" : "step"
+      if (want == "kind") { print kind; exit }
+      if (want != "") kind = want
+      if (kind == "both") for (i = 1; i <= n; i++) put(both[i], both_at[i], 0)
+      if (kind == "epoch") for (i = 1; i <= e; i++) put(epochs[i], epoch_at[i], epoch_of[i])
+      if (kind == "step") for (i = 1; i <= s; i++) put(steps[i], step_at[i], step_of[i])
+    }' "$1"
+}
+
+# A step for people, into REPLY.
+step_name() { # <number of smoke_steps> <kind>
+  REPLY="${2/both/step} $1"
+  [[ -z $1 ]] || (($1 < 1000000000)) || REPLY="epoch $(($1 / 1000000000 - 1)), step $(($1 % 1000000000))"
+}
+
+# What tells one state of a checkpoint (a file or a folder of files) from the next, into REPLY; empty where it is not there yet.
+checkpoint_stamp() { # <path>
+  stat_dialect
+  REPLY=''
+  [[ -e $1 && ! -L $1 ]] || return 0
+  case $STAT_DIALECT in
+    gnu) REPLY=$(find "$1" -type f -size +0 -exec stat -c '%n %s %i %Y %Z' {} + 2>/dev/null) || : ;;
+    *) REPLY=$(find "$1" -type f -size +0 -exec stat -f '%N %z %i %m %c' {} + 2>/dev/null) || : ;;
+  esac
+}
+
+# The epoch and the step that a checkpoint itself names: by the job's own Python, from JSON, a bare number, or what torch loads
+# without running anything that lies in it. Sets CKPT_EPOCH and CKPT_STEP, each empty where it is not known.
+checkpoint_says() { # <path>
+  local name value
+  CKPT_EPOCH='' CKPT_STEP=''
+  [[ $("$PY" --version 2>&1 </dev/null) == 'Python 3'* ]] || return 0
+  while read -r name value; do
+    case $name in
+      epoch) CKPT_EPOCH=$value ;;
+      step) CKPT_STEP=$value ;;
+    esac
+  done < <(CUDA_VISIBLE_DEVICES='' bounded 60 "$PY" -I -W ignore -c '
+import json, os, sys
+NAMES = {"epoch": ("epoch", "epochs", "epochs_done", "current_epoch"),
+         "step": ("global_step", "step", "steps", "iteration", "iter", "it", "n")}
+def values(path):
+    try:
+        yield json.loads(open(path, encoding="utf-8").read(1 << 20))
+    except (OSError, ValueError, RecursionError):
+        pass
+    if os.path.isfile(path) and open(path, "rb").read(2) in (b"PK", b"\x80\x02"):
+        import torch
+        yield torch.load(path, map_location="cpu", weights_only=True)
+def look(value, depth=0):
+    if isinstance(value, dict) and depth < 2:
+        for kind, names in NAMES.items():
+            for name in names:
+                number = value.get(name)
+                number = number.item() if getattr(number, "ndim", 1) == 0 else number
+                if kind not in found and isinstance(number, (int, float)) and not isinstance(number, bool) and 0 <= number < 1e9:
+                    found[kind] = int(number)
+        for inner in list(value.values())[:100]:
+            look(inner, depth + 1)
+    elif depth == 0 and isinstance(value, int) and 0 <= value < 1e9:
+        found["step"] = value
+found, top = {}, sys.argv[1]
+paths = [top] if os.path.isfile(top) else sorted(os.path.join(at, name) for at, _, names in os.walk(top) for name in names)[:50]
+for path in paths:
+    try:
+        for value in values(path):
+            look(value)
+    except Exception:
+        pass
+for kind, number in found.items():
+    print(kind, number)
+' "$1" 2>/dev/null </dev/null)
+}
+
+# lib/measure.bash: what a trial takes: time of a step, memory, size (bash 3.2, BSD userland too).
+# needs: exit log steps
+# reads: SMOKE_WORK SMOKE_LOG SMOKE_PID
+
+# Milliseconds of a clock that nobody sets, where there is one, into REPLY.
+now_ms() {
+  local up
+  if { read -r up _ </proc/uptime; } 2>/dev/null && [[ $up =~ ^([0-9]+)[.]([0-9][0-9])$ ]]; then
+    REPLY=$((BASH_REMATCH[1] * 1000 + 10#${BASH_REMATCH[2]} * 10))
+  else
+    REPLY=$((SECONDS * 1000))
+  fi
+}
+
+in_time() { # <limit in those milliseconds>    returns: 1 where it is past
+  now_ms
+  ((REPLY < $1))
+}
+
+# How many lines the log had, and when: a line in the file times whenever it grew. The log is open as 3.
+note_lines() { # reads and sets: LINES_SEEN
+  local line before=$LINES_SEEN REPLY
+  while IFS= read -r line <&3; do LINES_SEEN=$((LINES_SEEN + 1)); done
+  ((LINES_SEEN > before)) || return 0
+  now_ms
+  printf '%s %s\n' "$REPLY" "$LINES_SEEN" >>"$SMOKE_WORK/times"
+}
+
+# The memory of the attempt's group: the largest sum of what its processes held, in kB, into the file peak. Where ps cannot say
+# it, the file stays away.
+note_memory() { # reads and sets: PEAK
+  local now
+  now=$({ ps -A -o pgid= -o rss= || ps -o pgid,rss; } 2>/dev/null | awk -v g="$SMOKE_PID" '$1 == g && $2 ~ /^[0-9]+$/ {n += $2} END {printf "%d", n}') || now=0
+  ((now > PEAK)) || return 0
+  PEAK=$now
+  printf '%s\n' "$PEAK" >"$SMOKE_WORK/peak"
+}
+
+# Beside an attempt, for so long: lines ten times a second, memory at first and then each second.
+watch_attempt() { # <seconds>
+  local REPLY until n=0 LINES_SEEN=0 PEAK=0
+  now_ms
+  until=$((REPLY + $1 * 1000))
+  exec 3<"$SMOKE_LOG"
+  while in_time "$until"; do
+    # Whoever waits for the attempt was killed: nobody would record how it ends.
+    kill -0 $$ 2>/dev/null || break
+    note_lines
+    ((n > 3 && n % 10 > 0)) || note_memory
+    n=$((n + 1))
+    sleep 0.1 2>/dev/null || sleep 1
+  done
+}
+
+# What was measured of the attempt that has ended: MEASURED_STEP_MS, the time of one step (empty where its log named fewer than
+# two, or they came too fast to be told apart), and MEASURED_TOTAL, how many steps it said that there are ("epoch 2/40").
+measure_steps() {
+  local REPLY kind end
+  MEASURED_STEP_MS='' MEASURED_TOTAL=''
+  # What came between the last look and the end.
+  now_ms
+  end="$REPLY 1000000000"
+  kind=$(smoke_steps "$SMOKE_LOG" kind)
+  read -r MEASURED_STEP_MS MEASURED_TOTAL < <(smoke_steps "$SMOKE_LOG" "$kind" lines | awk '
+    FNR == NR { ms[++n] = $1; upto[n] = $2; next }
+    {
+      while (i < n && upto[i + 1] < $1) i++
+      at = ms[i + 1]
+      if ($3 + 0 > total) total = $3 + 0
+      # Steps that begin anew: only those of the first epoch.
+      if (!got) { got = 1; first = $2; start = at; whole = int($2 / 1000000000) }
+      else if ($2 > first && int($2 / 1000000000) == whole && at > start) each = (at - start) / ($2 - first)
+    }
+    END { printf "%s %s\n", (each ? int(each + 0.5) : "-"), (total ? total : "-") }' <(
+    cat -- "$SMOKE_WORK/times" 2>/dev/null
+    printf '%s\n' "$end"
+  ) -) || :
+  MEASURED_STEP_MS=${MEASURED_STEP_MS#-} MEASURED_TOTAL=${MEASURED_TOTAL#-}
+}
+
+# What the attempt left in CELL_DIR. Sets MEASURED_BYTES and MEASURED_FILES.
+measure_room() {
+  read -r MEASURED_BYTES MEASURED_FILES < <(find "$SMOKE_WORK/cell" -type f -exec wc -c {} + 2>/dev/null |
+    awk '{ if ($2 == "total" && NF == 2) next; b += $1; n++ } END { printf "%.0f %d\n", b, n }') || MEASURED_BYTES='' MEASURED_FILES=''
+}
+
+# lib/negative.bash: what failed is a result too: a line that stays, so that nobody pays for it twice without knowing (X4).
+# needs: log
+
+# One more line; it decides nothing, so a full disk here stops nothing.
+negative_line() { # <file> <where> <commit> <exit> <seconds> <why> <command>
+  local REPLY
+  utc_now
+  [[ -s $1 ]] || printf '# time\twhere\tcommit\texit\tseconds\twhy\tcommand\n' 2>/dev/null >"$1" || return 0
+  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$2" "$3" "$4" "$5" "${6//[[:cntrl:]]/ }" "${7//[[:cntrl:]]/ }" 2>/dev/null >>"$1" || :
+}
+
 # lib/smoke.bash: one short trial of the job's smoke command, on the box and on the laptop (bash 3.2, BSD userland too).
-# needs: exit log path file record hash git
+# needs: exit log path file record hash git proc compat measure negative
 # reads: SMOKE_WHERE (box or laptop) SMOKE_RECORD (its file) SMOKE_ROOT (where scratch folders go) SMOKE_BOX_DIGEST
 #        CODE_DIR PY SMOKE_COMMAND SMOKE_ARTIFACT SMOKE_TIMEOUT_S SAVE_S NEED_DISK_BYTES, and the function
 #        smoke_env: exports a cell's environment for CELL_DIR CELL_ATTEMPT CELL_RESUME
 
 # The commit that this trial speaks of: none where the tree holds anything else than a commit. Sets SMOKE_COMMIT.
 smoke_commit() { # <folders of our own output...>
-  SMOKE_COMMIT=none SMOKE_DIRT='there is no git work tree, or no git'
-  command -v git >/dev/null 2>&1 && git -C "$CODE_DIR" rev-parse --verify -q HEAD >/dev/null 2>&1 || return 0
+  local said
+  SMOKE_COMMIT=none SMOKE_DIRT='there is no git on PATH'
+  command -v git >/dev/null 2>&1 || return 0
+  said=$(git -C "$CODE_DIR" rev-parse --verify HEAD 2>&1) || { SMOKE_DIRT="git names no commit in $CODE_DIR: ${said%%$'\n'*}" && return 0; }
   git_open
   git_exempt "$@"
   git_look || { SMOKE_DIRT="git status failed" && return 0; }
@@ -377,8 +739,18 @@ smoke_commit() { # <folders of our own output...>
   SMOKE_COMMIT=$GIT_HEAD SMOKE_DIRT=''
 }
 
+# Is the code still what the trial began with? Where it is not, the trial speaks of no commit.
+smoke_same_code() { # reads: SMOKE_OURS
+  local before=$SMOKE_COMMIT
+  [[ $before != none ]] || return 0
+  smoke_commit "${SMOKE_OURS[@]}"
+  [[ $SMOKE_COMMIT == "$before" ]] || SMOKE_DIRT="the code changed while the trial ran, or the trial left files in it: ${SMOKE_DIRT:-it went from $before to $SMOKE_COMMIT}"
+  [[ $SMOKE_COMMIT == "$before" ]] || SMOKE_COMMIT=none
+}
+
 # A scratch folder of our own: what a smoke makes never lies among results.
 smoke_scratch() { # sets SMOKE_WORK
+  local REPLY this
   if ! mkdir -p -- "$SMOKE_ROOT" || ! SMOKE_WORK=$(mktemp -d "$SMOKE_ROOT/smoke.XXXXXX"); then
     refuse "$EX_NOROOM" "a scratch folder in $SMOKE_ROOT" "it cannot be made" "look at its room and rights, or set SCRATCH"
   fi
@@ -386,19 +758,57 @@ smoke_scratch() { # sets SMOKE_WORK
   trap 'smoke_clean $?' EXIT
   trap 'exit 143' TERM
   trap 'exit 130' INT
-  mkdir -p -- "$SMOKE_WORK/cell" "$SMOKE_WORK/tmp" "$SMOKE_WORK/t/0" "$SMOKE_WORK/cache"
+  start_ticks $$ || :
+  this="$$ ${REPLY:--} "
+  this_host
+  if ! mkdir -p -- "$SMOKE_WORK/cell" "$SMOKE_WORK/tmp" "$SMOKE_WORK/t/0" "$SMOKE_WORK/cache" || ! printf '%s\n' "$this$REPLY" >"$SMOKE_WORK/.smoke-of"; then
+    refuse "$EX_NOROOM" "$SMOKE_WORK" "it cannot be filled" "look at its room, its inodes and rights, or set SCRATCH"
+  fi
+}
+
+# Scratch folders of smokes that were killed, with what still runs of them. Only our own, marked as that, of this machine.
+smoke_leftovers() {
+  local REPLY dir pid ticks host
+  for dir in "$SMOKE_ROOT"/smoke.*; do
+    [[ -O $dir && ! -L $dir && -f $dir/.smoke-of ]] || continue
+    read -r pid ticks host <"$dir/.smoke-of" || continue
+    this_host
+    [[ $host == "$REPLY" && $pid =~ ^[1-9][0-9]*$ ]] || continue
+    if [[ $ticks == - ]]; then ! kill -0 "$pid" 2>/dev/null || continue; else ! same_process "$pid" "$ticks" || continue; fi
+    smoke_stragglers "$dir"
+    rm -rf -- "${dir:?}" && log "removed $dir of a smoke that was killed"
+  done
+}
+
+# End what an attempt started and what left its group: known by CELL_DIR in its environment, where /proc shows it.
+smoke_stragglers() { # <scratch folder>    sets SMOKE_STRAGGLERS: how many there were
+  local file round found
+  SMOKE_STRAGGLERS=0
+  for round in 1 2 3 4 5; do
+    found=$(grep -lsF -- "CELL_DIR=$1/cell" /proc/[0-9]*/environ 2>/dev/null) || :
+    [[ -n $found ]] || return 0
+    while IFS= read -r file; do
+      file=${file#/proc/}
+      kill -KILL "${file%/environ}" 2>/dev/null || continue
+      ((round > 1)) || SMOKE_STRAGGLERS=$((SMOKE_STRAGGLERS + 1))
+    done <<<"$found"
+    sleep 0.1 2>/dev/null || sleep 1
+  done
 }
 smoke_clean() { # <status>
   local pid
   trap - EXIT
   for pid in $SMOKE_PIDS; do kill -KILL -- "-$pid" 2>/dev/null || :; done
+  smoke_stragglers "$SMOKE_WORK"
   rm -rf -- "${SMOKE_WORK:?}"
   exit "$1"
 }
 
 # Start one attempt in a process group of its own. Sets SMOKE_PID.
 smoke_launch() { # <attempt> <resume 0 or 1> <log>
-  CELL_DIR=$SMOKE_WORK/cell CELL_ATTEMPT=$1 CELL_RESUME=$2
+  CELL_DIR=$SMOKE_WORK/cell CELL_ATTEMPT=$1 CELL_RESUME=$2 SMOKE_LOG=$3
+  rm -f -- "$SMOKE_WORK/times" "$SMOKE_WORK/peak"
+  : >"$SMOKE_LOG"
   set -m
   (
     cd -- "$CODE_DIR" || exit
@@ -406,37 +816,25 @@ smoke_launch() { # <attempt> <resume 0 or 1> <log>
     # A trial reports nothing to a tracker.
     export WANDB_MODE=disabled WANDB_SILENT=true COMET_MODE=disabled CLEARML_OFFLINE_MODE=1 NEPTUNE_MODE=offline SWANLAB_MODE=disabled
     export MLFLOW_TRACKING_URI=$SMOKE_WORK/tmp/mlruns
-    exec bash -c "$SMOKE_COMMAND"
+    # What an attempt is started with, as it is started.
+    printf '%s\0' "$CODE_DIR" bash -c "$SMOKE_RUN" >"$SMOKE_WORK/words$1" || exit
+    exec bash -c "$SMOKE_RUN"
   ) </dev/null >"$3" 2>&1 &
   SMOKE_PID=$!
   set +m
   SMOKE_PIDS="$SMOKE_PIDS $SMOKE_PID"
 }
 
-# Until the limit, and the memory of the attempt's group looked at meanwhile: the largest sum of what its processes held,
-# in kB, into the file peak. Where ps cannot say it, the file stays away.
-smoke_watch() {
-  local until=$((SECONDS + SMOKE_TIMEOUT_S)) peak=0 now pause=0.1
-  while ((SECONDS < until)); do
-    now=$({ ps -A -o pgid= -o rss= || ps -o pgid,rss; } 2>/dev/null | awk -v g="$SMOKE_PID" '$1 == g && $2 ~ /^[0-9]+$/ {n += $2} END {printf "%d", n}') || now=0
-    if ((now > peak)); then
-      peak=$now
-      printf '%s\n' "$peak" >"$SMOKE_WORK/peak"
-    fi
-    sleep "$pause" 2>/dev/null || sleep 1
-    pause=1
-  done
-}
-
 # Wait for the attempt within the limit; the whole group ends with it. Sets SMOKE_EXIT and SMOKE_LATE.
 smoke_wait() {
-  local dog rc=0
-  SMOKE_LATE=0
+  local REPLY dog rc=0 until
+  now_ms
+  until=$((REPLY + SMOKE_TIMEOUT_S * 1000))
   set -m
   (
-    smoke_watch
-    : >"$SMOKE_WORK/late"
-    kill -TERM -- "-$SMOKE_PID"
+    # Whatever cannot be noted (a full disk): the limit holds.
+    watch_attempt "$SMOKE_TIMEOUT_S" || :
+    kill -TERM -- "-$SMOKE_PID" || :
     sleep 10
     kill -KILL -- "-$SMOKE_PID"
   ) </dev/null >/dev/null 2>&1 &
@@ -447,10 +845,15 @@ smoke_wait() {
   { kill -KILL -- "-$dog" && wait "$dog"; } >/dev/null 2>&1 || :
   kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
   SMOKE_PIDS=''
-  [[ ! -e $SMOKE_WORK/late ]] || SMOKE_LATE=1
+  SMOKE_LATE=0
+  in_time "$until" || SMOKE_LATE=1
+  smoke_stragglers "$SMOKE_WORK"
+  ((SMOKE_STRAGGLERS == 0)) || log "warning: $SMOKE_STRAGGLERS process(es) of the trial outlived it and were ended"
   SMOKE_PEAK=''
   if { IFS= read -r SMOKE_PEAK <"$SMOKE_WORK/peak"; } 2>/dev/null && [[ $SMOKE_PEAK =~ ^[0-9]+$ ]]; then SMOKE_PEAK=$((SMOKE_PEAK * 1024)); else SMOKE_PEAK=''; fi
   SMOKE_EXIT=$rc
+  measure_steps
+  measure_room
 }
 
 # Digest and size of the artifact, a file or a folder of files. Sets SMOKE_SHA and SMOKE_BYTES.
@@ -473,21 +876,54 @@ smoke_digest() { # <path>
   hash_text "$list" && SMOKE_SHA=$REPLY
 }
 
+# Is the artifact of this trial? Not a link out of CELL_DIR, and made between its start and its end; of a folder, that holds for
+# one file at least (what a trainer copies along may be older) and nothing is newer. Sets SMOKE_WHY.
+smoke_fresh() { # <artifact>
+  local dir=${1%/*} cell=$SMOKE_WORK/cell
+  SMOKE_WHY="it left no $SMOKE_ARTIFACT in CELL_DIR"
+  [[ ! -L $1 && -e $1 ]] || return 1
+  dir=$(cd -P -- "$dir" && pwd -P) && cell=$(cd -P -- "$cell" && pwd -P) || return 1
+  SMOKE_WHY="$SMOKE_ARTIFACT lies outside of CELL_DIR, in $dir"
+  [[ $dir/ == "$cell"/* ]] || return 1
+  SMOKE_WHY="$SMOKE_ARTIFACT was not written by this trial: its time lies outside of it (or the clock was set meanwhile)"
+  [[ ! $1 -ot $SMOKE_WORK/start && ! $1 -nt $SMOKE_WORK/end ]] || return 1
+  [[ -d $1 ]] || return 0
+  [[ -n $(find "$1" -type f ! -newer "$SMOKE_WORK/end" -newer "$SMOKE_WORK/start" | head -n 1) && -z $(find "$1" -type f -newer "$SMOKE_WORK/end" | head -n 1) ]]
+}
+
+# Did the trial write among results (X1)? While no run has begun there, nobody else does. Sets SMOKE_WHY.
+smoke_spilled() { # reads: SMOKE_RESULTS (folders, may be none) HF_HOME    returns: 0 it did
+  local found dir skip=() look=()
+  for dir in ${SMOKE_RESULTS[@]+"${SMOKE_RESULTS[@]}"}; do [[ ! -d $dir ]] || look+=("$dir"); done
+  ((${#look[@]} > 0)) || return 1
+  for dir in "$CODE_DIR" "$SMOKE_ROOT" "${SMOKE_RECORD%/*}/drill.json" ${HF_HOME:+"$HF_HOME"}; do skip+=(-path "$dir" -prune -o); done
+  found=$(bounded 60 find "${look[@]}" "${skip[@]}" -type f -newer "$SMOKE_WORK/start" -print 2>/dev/null </dev/null | head -n 1) || :
+  [[ -n $found ]] || return 1
+  found=${found//[[:cntrl:]]/?}
+  if [[ -e ${SMOKE_RESULTS[0]}/run.json ]]; then
+    log "warning: $found was written meanwhile, by the run or by the trial; a trial writes into CELL_DIR alone"
+    return 1
+  fi
+  SMOKE_WHY="it wrote among results, outside of CELL_DIR: $found"
+}
+
 # Was it a real trial? Exit 0 in time, no traceback, and a fresh artifact. Sets SMOKE_RESULT and SMOKE_WHY.
 smoke_judge() { # <log>
-  local artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
+  local REPLY artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
   SMOKE_RESULT=failed SMOKE_SHA='' SMOKE_BYTES=''
-  : >"$SMOKE_WORK/end"
+  now_ms
+  SMOKE_SECONDS=$(((REPLY - SMOKE_BEGIN) / 1000))
+  smoke_same_code
+  : >"$SMOKE_WORK/end" || refuse "$EX_NOROOM" "$SMOKE_WORK" "there is no room for an empty file" "look at its inodes, or set SCRATCH"
   if ((SMOKE_LATE)); then
     SMOKE_WHY="it was not done in $SMOKE_TIMEOUT_S s"
   elif ((SMOKE_EXIT != 0)); then
     SMOKE_WHY="it ended with status $SMOKE_EXIT"
-  elif grep -q '^Traceback (most recent call last)' "$1"; then
+    case $SMOKE_EXIT in 126 | 127) SMOKE_WHY+=": a command of it cannot be run, or is not on PATH" ;; esac
+  elif grep -q 'Traceback (most recent call last)' "$1"; then
     SMOKE_WHY="it ended with 0, but its log holds a traceback"
-  elif [[ -L $artifact || ! -e $artifact ]]; then
-    SMOKE_WHY="it left no $SMOKE_ARTIFACT in CELL_DIR"
-  elif [[ $artifact -ot $SMOKE_WORK/start || $artifact -nt $SMOKE_WORK/end ]]; then
-    SMOKE_WHY="$SMOKE_ARTIFACT was not written by this trial: its time lies outside of it"
+  elif ! smoke_fresh "$artifact" || smoke_spilled; then
+    :
   elif ! smoke_digest "$artifact" || ((SMOKE_BYTES == 0)); then
     SMOKE_WHY="$SMOKE_ARTIFACT is empty or cannot be read"
     SMOKE_SHA='' SMOKE_BYTES=''
@@ -498,9 +934,13 @@ smoke_judge() { # <log>
 
 # How long one checkpoint of this size takes on the disk where cells write theirs, rounded up. Sets SMOKE_SAVE_S.
 smoke_time_save() {
-  local begin=$SECONDS to=${SMOKE_RECORD%/*}/.smoke.$$.tmp
-  SMOKE_SAVE_S=''
-  if cp -R -- "$SMOKE_WORK/cell/$SMOKE_ARTIFACT" "$to" 2>/dev/null && flush "$to"; then SMOKE_SAVE_S=$((SECONDS - begin + 1)); fi
+  local REPLY begin to=${SMOKE_RECORD%/*}/.smoke.$$.tmp
+  now_ms
+  begin=$REPLY SMOKE_SAVE_S=''
+  if cp -R -- "$SMOKE_WORK/cell/$SMOKE_ARTIFACT" "$to" 2>/dev/null && flush "$to"; then
+    now_ms
+    SMOKE_SAVE_S=$(((REPLY - begin) / 1000 + 1))
+  fi
   rm -rf -- "$to"
   [[ -z $SMOKE_SAVE_S || $SMOKE_SAVE_S -le $SAVE_S ]] ||
     log "warning: one checkpoint took $SMOKE_SAVE_S s to save, the job says save_s: $SAVE_S"
@@ -515,17 +955,28 @@ smoke_write() { # <result> <exit> <seconds> <artifact digest> <save_s> <bytes> <
   record_text result "$1"
   record_text commit "$SMOKE_COMMIT"
   record_text box_digest "$SMOKE_BOX_DIGEST"
+  this_host
+  record_text host "$REPLY"
+  record_text code_dir "$CODE_DIR"
+  record_text py "${SMOKE_PY-}"
+  record_text env_spec "${SMOKE_ENV-}"
   record_int exit "$2" || return
   record_int seconds_s "$3" || return
   record_text artifact_sha256 "$4"
   record_int save_s "$5" || return
   record_int ckpt_bytes "$6" || return
   record_int steps "${SMOKE_STEPS_SEEN-}" || return
+  record_int step_ms "${MEASURED_STEP_MS-}" || return
   record_int peak_memory_bytes "${SMOKE_PEAK-}" || return
+  record_int cell_bytes "${MEASURED_BYTES-}" || return
+  record_int cell_files "${MEASURED_FILES-}" || return
   record_text who "$7"
   record_text why "$8"
   utc_now
   record_text ended "$REPLY"
+  # Over all lines above: a record that was edited by hand is found out.
+  hash_text "$RECORD" || return
+  record_text self_sha256 "$REPLY"
   record_close
   replace_file "$SMOKE_RECORD" "$RECORD"
 }
@@ -538,13 +989,21 @@ smoke_waive() { # <WHO=WHY>
   log "smoke WAIVED by $who: $why"
 }
 
-smoke_trial() { # returns: 0 passed, 1 failed
-  local log=$SMOKE_WORK/log begin=$SECONDS
+# From here on counts what the trial takes, and what it writes is fresh.
+smoke_begin() {
+  local REPLY
+  now_ms
+  SMOKE_BEGIN=$REPLY SMOKE_SAVE_S=''
   : >"$SMOKE_WORK/start"
+}
+
+smoke_trial() { # returns: 0 passed, 1 failed
+  local log=$SMOKE_WORK/log
+  SMOKE_CELL=smoke SMOKE_RUN=$SMOKE_COMMAND
+  smoke_begin
   log "smoke: in $CODE_DIR, at most $SMOKE_TIMEOUT_S s: $SMOKE_COMMAND"
   smoke_launch 1 0 "$log"
   smoke_wait
-  SMOKE_SECONDS=$((SECONDS - begin)) SMOKE_SAVE_S=''
   smoke_judge "$log"
   [[ $SMOKE_RESULT != passed ]] || smoke_time_save
   smoke_report "$log"
@@ -553,14 +1012,13 @@ smoke_trial() { # returns: 0 passed, 1 failed
 # A trial that failed is a result too: a line that stays, so that nobody pays for the same one twice without knowing (X4).
 negative_file() { # sets NEGATIVE
   NEGATIVE=${SMOKE_RECORD%/*}/NEGATIVE_RESULTS.tsv
+  # The box's own comes home under its name: the laptop's has another.
+  [[ $SMOKE_WHERE == box ]] || NEGATIVE=${NEGATIVE%.tsv}.laptop.tsv
 }
 negative_add() {
-  local REPLY NEGATIVE
+  local NEGATIVE
   negative_file
-  utc_now
-  [[ -s $NEGATIVE ]] || printf '# time\twhere\tcommit\texit\tseconds\twhy\tcommand\n' >"$NEGATIVE" || return 0
-  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$SMOKE_WHERE" "$SMOKE_COMMIT" "$SMOKE_EXIT" "$SMOKE_SECONDS" \
-    "${SMOKE_WHY//[[:cntrl:]]/ }" "${SMOKE_COMMAND//[[:cntrl:]]/ }" >>"$NEGATIVE" || :
+  negative_line "$NEGATIVE" "$SMOKE_WHERE" "$SMOKE_COMMIT" "$SMOKE_EXIT" "$SMOKE_SECONDS" "$SMOKE_WHY" "$SMOKE_COMMAND"
 }
 negative_known() { # says so where this very trial has failed before
   local NEGATIVE line when='' where commit status seconds why command
@@ -587,28 +1045,6 @@ smoke_report() { # <log>
   claim passed "smoke on the $SMOKE_WHERE, $SMOKE_SECONDS s, checkpoint of $SMOKE_BYTES bytes" "$SMOKE_RECORD"
 }
 
-# Numbers that a log gives to its steps ("epoch 3", "step: 120", "iter=7"), one a line. Where lines have both, steps may
-# begin anew in each epoch: then only those lines count, as (epoch + 1) times 10^9 and the step.
-smoke_steps() { # <log>    prints
-  awk '
-    function number(word) {
-      if (!match($0, "(^|[^A-Za-z0-9_])" word "[] :=#[]*[0-9]+")) return ""
-      word = substr($0, RSTART, RLENGTH)
-      gsub(/[^0-9]/, "", word)
-      return substr(word, 1, 9)
-    }
-    {
-      epoch = number("[Ee]poch")
-      step = number("([Ss]tep|[Ii]ter|[Ii]teration)")
-      if (epoch != "" && step != "") both[++n] = (epoch + 1) * 1000000000 + step
-      else if (epoch step != "") one[++k] = epoch step
-    }
-    END {
-      for (i = 1; i <= n; i++) printf "%.0f\n", both[i]
-      for (i = 1; n == 0 && i <= k; i++) printf "%d\n", one[i]
-    }' "$1"
-}
-
 # The command line of both scripts. Sets SMOKE_RESUME and SMOKE_WAIVER.
 smoke_flags() { # <arguments...>
   SMOKE_RESUME=0 SMOKE_WAIVER=''
@@ -628,6 +1064,7 @@ smoke_flags() { # <arguments...>
 
 # Everything behind the places: waiver, trial or resume drill.
 smoke_go() { # <folders of our own output...>
+  SMOKE_OURS=("$@")
   smoke_commit "$@"
   if [[ -n $SMOKE_WAIVER ]]; then
     smoke_waive "$SMOKE_WAIVER"
@@ -635,66 +1072,262 @@ smoke_go() { # <folders of our own output...>
   fi
   [[ $SMOKE_COMMAND == *[![:space:]]* ]] || refuse "$EX_CONFIG" "smoke" "the job's smoke command is empty" "write one in the job and compile again"
   negative_known
+  smoke_leftovers
   smoke_scratch
+  # Until this one has ended, no earlier record opens a gate.
+  smoke_write failed '' '' '' '' '' '' 'it was started and has not ended' ||
+    refuse "$EX_COPY" "$SMOKE_RECORD" "it cannot be written" "look at its disk: room, rights"
   if ((SMOKE_RESUME)); then smoke_drill; else smoke_trial; fi
 }
 
-# lib/drill.bash: the resume drill: start, SIGKILL behind the first checkpoint, the identical command again (bash 3.2 too).
-# needs: exit log smoke
+# lib/drill.bash: the resume drill: start, SIGKILL behind a checkpoint, the identical command again (bash 3.2 too).
+# needs: exit log hash record file smoke steps compat
+# reads: SELF_QUEUE (the compiled queue.tsv) NEED_S
+#
+# It holds where the relaunched command begins at or behind the newest checkpoint that the killed attempt left, never before it,
+# and makes a newer one. What the log says is believed of neither: the checkpoint is looked at too.
 
-# A step for people, into REPLY.
-drill_name() { # <number of smoke_steps>
-  REPLY="step $1"
-  [[ -z $1 ]] || (($1 < 1000000000)) || REPLY="epoch $(($1 / 1000000000 - 1)), step $(($1 % 1000000000))"
-}
-
-# Until the first checkpoint is there and whole, while the attempt lives.
-drill_await() { # returns: 0 it is there and the attempt still runs, 1 not
-  local until=$((SECONDS + SMOKE_TIMEOUT_S)) artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
-  while ((SECONDS < until)); do
-    kill -0 "$SMOKE_PID" 2>/dev/null || return 1
-    if [[ -e $artifact ]] && [[ -s $artifact || -d $artifact ]]; then
-      kill -STOP -- "-$SMOKE_PID" 2>/dev/null || return 1
-      [[ -n $(smoke_steps "$1") ]] && return 0
-      kill -CONT -- "-$SMOKE_PID" 2>/dev/null || return 1
-    fi
-    sleep 0.05 2>/dev/null || sleep 1
-  done
+# The first cell of the queue: SMOKE_CELL and SMOKE_RUN.
+drill_cell() { # returns: 0, or 1 where there is none
+  local line LC_ALL=C
+  [[ -f $SELF_QUEUE ]] || return 1
+  while IFS= read -r line || [[ -n $line ]]; do
+    line=${line#$'\xef\xbb\xbf'}
+    line=${line%$'\r'}
+    case $line in
+      '#'*) continue ;;
+      [A-Za-z0-9]*$'\t'*[![:space:]]*) ;;
+      *[![:space:]]*) return 1 ;;
+      *) continue ;;
+    esac
+    SMOKE_CELL=${line%%$'\t'*} SMOKE_RUN=${line#*$'\t'}
+    check_name "$SMOKE_CELL" "$SELF_QUEUE: cell"
+    return 0
+  done <"$SELF_QUEUE"
   return 1
 }
 
-smoke_drill() { # returns: 0 the second attempt went on, 1 it did not, or it could not be seen
-  local REPLY first second killed begin=$SECONDS
-  : >"$SMOKE_WORK/start"
-  log "resume drill: $SMOKE_COMMAND"
-  smoke_launch 1 0 "$SMOKE_WORK/log1"
-  if ! drill_await "$SMOKE_WORK/log1"; then
-    kill -CONT -- "-$SMOKE_PID" 2>/dev/null || :
-    smoke_wait
-    tail -n 20 -- "$SMOKE_WORK/log1" >&2
-    refuse "$EX_GATE" "the resume drill" "the command ended, or was not seen to write $SMOKE_ARTIFACT and a line like 'epoch 1' before it, so it could not be killed in its midst" \
-      "give the smoke command a few more steps, and let it print them"
-  fi
-  first=$(smoke_steps "$SMOKE_WORK/log1" | head -n 1)
-  killed=$(smoke_steps "$SMOKE_WORK/log1" | tail -n 1)
-  kill -KILL -- "-$SMOKE_PID"
+# The largest step so far, of the kind that this log has; empty where there is none.
+drill_last() { # <log>    into REPLY
+  REPLY=$(smoke_steps "$1" | sort -n | tail -n 1) || REPLY=''
+}
+
+# Until a checkpoint is there that was made behind a step later than the first one: a relaunch that goes on from it can be told
+# from one that begins anew. Then SIGKILL. DRILL_FLOOR is a step that the newest checkpoint is certainly not older than: it was
+# in the log before that checkpoint was there.
+drill_kill() { # <log> <limit>    returns: 0 killed in its midst, 1 not (WHY says it)
+  local REPLY until artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT first last='' stamp='' rc=0 LINES_SEEN=0
+  DRILL_FLOOR='' DRILL_STAMP=''
+  exec 3<"$1"
+  now_ms
+  until=$((REPLY + $2 * 1000))
+  while in_time "$until"; do
+    kill -0 "$SMOKE_PID" 2>/dev/null || break
+    note_lines
+    # The log first: what it says now was said before a checkpoint that is found later.
+    stamp=$last
+    drill_last "$1"
+    last=$REPLY
+    checkpoint_stamp "$artifact"
+    if [[ $REPLY != "$DRILL_STAMP" ]]; then
+      DRILL_STAMP=$REPLY DRILL_FLOOR=$stamp
+      first=$(smoke_steps "$1" | head -n 1)
+      if [[ -n $DRILL_STAMP && -n $DRILL_FLOOR && -n $first ]] && ((DRILL_FLOOR > first)); then
+        kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
+        { wait "$SMOKE_PID" || rc=$?; } 2>/dev/null
+        SMOKE_PIDS=''
+        smoke_stragglers "$SMOKE_WORK"
+        ((rc == 137)) || { WHY='it ended by itself just then' && return 1; }
+        checkpoint_stamp "$artifact"
+        [[ $REPLY == "$DRILL_STAMP" ]] || DRILL_STAMP=$REPLY DRILL_FLOOR=$last
+        return 0
+      fi
+    fi
+    sleep 0.05 2>/dev/null || sleep 1
+  done
+  WHY="it ended, or ran $2 s, before it was seen to print two steps (like 'epoch 1') and to write $SMOKE_ARTIFACT behind the second"
+  kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
   { wait "$SMOKE_PID" || :; } 2>/dev/null
-  drill_name "$killed"
-  killed=$REPLY
-  log "killed at $killed, behind its first checkpoint; the identical command again"
-  smoke_launch 2 1 "$SMOKE_WORK/log2"
-  smoke_wait
-  SMOKE_SECONDS=$((SECONDS - begin)) SMOKE_SAVE_S=''
-  smoke_judge "$SMOKE_WORK/log2"
-  second=$(smoke_steps "$SMOKE_WORK/log2" | head -n 1)
-  drill_name "$second"
-  if [[ $SMOKE_RESULT == passed && -z $second ]]; then
-    SMOKE_RESULT=failed SMOKE_WHY="the second attempt printed no step, so nobody knows where it began"
-  elif [[ $SMOKE_RESULT == passed ]] && ((second <= first)); then
-    SMOKE_RESULT=failed SMOKE_WHY="the second attempt began at $REPLY again (killed at $killed): it does not resume"
+  SMOKE_PIDS=''
+  smoke_stragglers "$SMOKE_WORK"
+  return 1
+}
+
+# The first attempt, killed in its midst. Sets DRILL_KIND DRILL_KILLED DRILL_FLOOR and what the checkpoint says of itself.
+drill_first() { # <limit>    returns: 0, or 1 with the reason in WHY
+  rm -rf -- "${SMOKE_WORK:?}/cell"
+  mkdir -p -- "$SMOKE_WORK/cell"
+  log "resume drill: $SMOKE_CELL, at most $1 s: $SMOKE_RUN"
+  smoke_launch 1 0 "$SMOKE_WORK/log1"
+  drill_kill "$SMOKE_WORK/log1" "$1" || { exec 3<&- && return 1; }
+  exec 3<&-
+  DRILL_KIND=$(smoke_steps "$SMOKE_WORK/log1" kind)
+  DRILL_KILLED=$(smoke_steps "$SMOKE_WORK/log1" | sort -n | tail -n 1)
+  measure_steps
+  DRILL_STEP_MS=$MEASURED_STEP_MS DRILL_TOTAL=$MEASURED_TOTAL
+  checkpoint_says "$SMOKE_WORK/cell/$SMOKE_ARTIFACT"
+  DRILL_EPOCH=$CKPT_EPOCH DRILL_STEP=$CKPT_STEP DRILL_SAID=''
+  case $DRILL_KIND in
+    step) DRILL_SAID=$DRILL_STEP ;;
+    epoch) DRILL_SAID=$DRILL_EPOCH ;;
+  esac
+  # A program may write its checkpoint beside the training: then the checkpoint's own word counts.
+  if [[ -n $DRILL_SAID ]] && ((DRILL_SAID < DRILL_FLOOR)); then DRILL_FLOOR=$DRILL_SAID; fi
+}
+
+# The second attempt until it has made a checkpoint of its own, which is asked for its step while all stands still; a later one
+# would no longer tell where it began. A smoke then goes on to its end; a cell takes long and is ended once it printed a step.
+drill_second() { # <limit>    sets CKPT_EPOCH CKPT_STEP DRILL_NEWER
+  local REPLY until artifact=$SMOKE_WORK/cell/$SMOKE_ARTIFACT
+  now_ms
+  until=$((REPLY + $1 * 1000))
+  CKPT_EPOCH='' CKPT_STEP='' DRILL_NEWER=0 SMOKE_EXIT=0 SMOKE_LATE=0
+  while in_time "$until" && kill -0 "$SMOKE_PID" 2>/dev/null; do
+    checkpoint_stamp "$artifact"
+    if [[ $DRILL_NEWER == 0 && -n $REPLY && $REPLY != "$DRILL_STAMP" ]]; then
+      DRILL_NEWER=1
+      if [[ -n $DRILL_EPOCH$DRILL_STEP ]]; then
+        kill -STOP -- "-$SMOKE_PID" 2>/dev/null || :
+        checkpoint_says "$artifact"
+        kill -CONT -- "-$SMOKE_PID" 2>/dev/null || :
+      fi
+    fi
+    if ((DRILL_NEWER)) && [[ $SMOKE_CELL == smoke || -n $(smoke_steps "$SMOKE_WORK/log2" "$DRILL_KIND" | head -n 1) ]]; then break; fi
+    sleep 0.05 2>/dev/null || sleep 1
+  done
+  if [[ $SMOKE_CELL == smoke ]]; then
+    smoke_wait
+  else
+    kill -0 "$SMOKE_PID" 2>/dev/null || { wait "$SMOKE_PID" || SMOKE_EXIT=$?; } 2>/dev/null
+    kill -KILL -- "-$SMOKE_PID" 2>/dev/null || :
+    { wait "$SMOKE_PID" || :; } 2>/dev/null
+    SMOKE_PIDS=''
+    smoke_stragglers "$SMOKE_WORK"
   fi
-  [[ $SMOKE_RESULT == passed ]] || SMOKE_SHA='' SMOKE_BYTES=''
-  [[ $SMOKE_RESULT != passed ]] || { log "resumed: killed at $killed, went on at $REPLY" && smoke_time_save; }
+  # It may have ended between two looks.
+  checkpoint_stamp "$artifact"
+  if [[ $DRILL_NEWER == 0 && -n $REPLY && $REPLY != "$DRILL_STAMP" ]]; then
+    DRILL_NEWER=1
+    [[ -z $DRILL_EPOCH$DRILL_STEP ]] || checkpoint_says "$artifact"
+  fi
+}
+
+# Did the second attempt go on? The reason why not into WHY; empty where it did.
+drill_judge() { # reads: what both attempts left
+  local REPLY again=$SMOKE_WORK/log2 floor
+  WHY=''
+  step_name "$DRILL_FLOOR" "$DRILL_KIND"
+  floor=$REPLY
+  # The smallest of all that it printed: "resuming at step 9" and then step 1 is no resume.
+  DRILL_RESUMED=$(smoke_steps "$again" "$DRILL_KIND" | sort -n | head -n 1)
+  step_name "$DRILL_RESUMED" "$DRILL_KIND"
+  if ((SMOKE_EXIT != 0)); then
+    WHY="the second attempt ended with status $SMOKE_EXIT"
+  elif [[ -z $DRILL_RESUMED ]]; then
+    WHY="the second attempt printed no step, so nobody knows where it began"
+  elif ((DRILL_RESUMED < DRILL_FLOOR)); then
+    WHY="the second attempt began at $REPLY again, before $floor of the newest checkpoint (killed at $DRILL_KILLED_NAME): it does not resume"
+  fi
+  [[ -z $WHY ]] || return 0
+  if ((DRILL_NEWER == 0)); then
+    WHY="the second attempt wrote no newer $SMOKE_ARTIFACT: only its log says that it went on"
+    return 0
+  fi
+  drill_went_back epoch "$DRILL_EPOCH" "$CKPT_EPOCH" || return 0
+  # Steps may begin anew in each epoch.
+  [[ -n $DRILL_EPOCH && $DRILL_EPOCH != "$CKPT_EPOCH" ]] || drill_went_back step "$DRILL_STEP" "$CKPT_STEP" || return 0
+  [[ -z $DRILL_SAID ]] || ((DRILL_RESUMED >= DRILL_SAID - 1)) ||
+    WHY="the newest checkpoint of the killed attempt says $DRILL_KIND $DRILL_SAID, and the second attempt began at $DRILL_RESUMED: it does not resume"
+}
+drill_went_back() { # <word> <before> <after>    returns: 1, with WHY, where the checkpoint is of an earlier one than before
+  [[ -n $2 && -n $3 ]] && (($3 < $2)) || return 0
+  WHY="$SMOKE_ARTIFACT says $1 $2 when the first attempt is killed, and $1 $3 as soon as the second has written it: it does not resume"
+  return 1
+}
+
+drill_write() { # <result> <why>
+  local REPLY
+  record_open drill/1
+  record_text where "$SMOKE_WHERE"
+  record_text result "$1"
+  record_text commit "$SMOKE_COMMIT"
+  record_text box_digest "$SMOKE_BOX_DIGEST"
+  record_text cell "$SMOKE_CELL"
+  record_text command_sha256 "$DRILL_DIGEST"
+  record_text command_sha256_again "$DRILL_AGAIN"
+  record_text killed "$DRILL_KILLED_NAME"
+  step_name "$DRILL_FLOOR" "$DRILL_KIND"
+  record_text checkpoint "$REPLY"
+  record_text checkpoint_says "${DRILL_EPOCH:+epoch $DRILL_EPOCH }${DRILL_STEP:+step $DRILL_STEP}"
+  step_name "$DRILL_RESUMED" "$DRILL_KIND"
+  record_text resumed "${DRILL_RESUMED:+$REPLY}"
+  record_int step_ms "$DRILL_STEP_MS"
+  record_int steps_total "$DRILL_TOTAL"
+  record_text why "$2"
+  utc_now
+  record_text ended "$REPLY"
+  record_close
+  replace_file "${SMOKE_RECORD%/*}/drill.json" "$RECORD" ||
+    refuse "$EX_COPY" "${SMOKE_RECORD%/*}/drill.json" "it cannot be written" "look at its disk: room, rights"
+}
+
+# The second attempt of the same command, and what both come to. Sets WHY, empty where the drill holds.
+drill_again() { # <limit>
+  local REPLY
+  step_name "$DRILL_KILLED" "$DRILL_KIND"
+  DRILL_KILLED_NAME=$REPLY
+  log "killed at $DRILL_KILLED_NAME; the identical command again"
+  # Read anew from where it came: what is started again is what a relaunch would start.
+  [[ $SMOKE_CELL == smoke ]] || drill_cell || SMOKE_RUN=''
+  hash_file "$SMOKE_WORK/words1" || REPLY='' # what was started, and where
+  DRILL_DIGEST=$REPLY DRILL_RESUMED=''
+  smoke_begin
+  smoke_launch 2 1 "$SMOKE_WORK/log2"
+  drill_second "$1"
+  hash_file "$SMOKE_WORK/words2" || REPLY=''
+  DRILL_AGAIN=$REPLY
+  WHY='the command of the two attempts is not the same'
+  [[ -n $DRILL_DIGEST && $DRILL_DIGEST == "$DRILL_AGAIN" ]] || return 0
+  drill_judge
+}
+
+smoke_drill() { # returns: 0 the second attempt went on, 1 it did not; refuses 77 where it cannot be seen
+  local WHY='' limit=$SMOKE_TIMEOUT_S
+  SMOKE_CELL=smoke SMOKE_RUN=$SMOKE_COMMAND
+  if ! drill_first "$limit"; then
+    tail -n 20 -- "$SMOKE_WORK/log1" >&2
+    log "the smoke command cannot be killed in its midst: $WHY; the smoke first, then the drill with a cell of the queue"
+    rm -rf -- "${SMOKE_WORK:?}/cell"
+    mkdir -p -- "$SMOKE_WORK/cell"
+    smoke_trial || return
+    ((limit >= NEED_S)) || limit=$NEED_S
+    drill_cell || refuse "$EX_GATE" "the resume drill" "the smoke command is too short for it, and $SELF_QUEUE has no cell to take instead" "give the smoke command a few more steps, and let it print them"
+    if ! drill_first "$limit"; then
+      tail -n 20 -- "$SMOKE_WORK/log1" >&2
+      refuse "$EX_GATE" "the resume drill with cell $SMOKE_CELL" "$WHY" "let the command print its steps and write $SMOKE_ARTIFACT more often, or give the smoke command a few more steps"
+    fi
+  fi
+  drill_again "$limit"
+  drill_end
+}
+
+drill_end() { # reads: WHY    returns: as smoke_drill
+  local REPLY result=passed
+  [[ -z $WHY ]] || result=failed
+  [[ $SMOKE_CELL == smoke ]] || WHY=${WHY:+"the drill with cell $SMOKE_CELL: $WHY"}
+  drill_write "$result" "$WHY"
+  step_name "$DRILL_RESUMED" "$DRILL_KIND"
+  [[ $result != passed ]] || log "resumed: $SMOKE_CELL was killed at $DRILL_KILLED_NAME, went on at $REPLY"
+  if [[ $SMOKE_CELL != smoke && $result == passed ]]; then
+    claim passed "resume drill with cell $SMOKE_CELL on the $SMOKE_WHERE" "${SMOKE_RECORD%/*}/drill.json"
+    return
+  fi
+  if [[ $SMOKE_CELL == smoke ]]; then smoke_judge "$SMOKE_WORK/log2"; else SMOKE_RESULT=failed; fi
+  # Where it failed as a smoke too, its end says more than the drill.
+  if [[ $result != passed ]] && [[ $SMOKE_CELL != smoke || $SMOKE_EXIT$SMOKE_LATE == 00 ]]; then
+    SMOKE_RESULT=failed SMOKE_WHY=$WHY SMOKE_SHA='' SMOKE_BYTES=''
+  fi
+  [[ $SMOKE_RESULT != passed ]] || smoke_time_save
   smoke_report "$SMOKE_WORK/log2"
 }
 
@@ -702,25 +1335,28 @@ usage() {
   cat <<'USAGE'
 usage: smoke.sh [--resume] [--waive WHO=WHY]
 
-Runs the job's smoke command once on this machine, in CODE_DIR (default: the git work tree that you stand in), with the
+Looks first whether our scripts and the code that the queue names parse (another file that does not is a warning). Then it
+runs the job's smoke command once on this machine, in CODE_DIR (default: the git work tree that you stand in), with the
 interpreter PY (default: python3), trackers off, and CELL_DIR in a scratch folder that is removed afterwards. It passes
 only with status 0, no traceback and a fresh, non-empty checkpoint of the declared name, and writes
 LOCAL_DIR/<profile>.<run>/smoke.json (LOCAL_DIR: ~/gpu-runs). It is never evidence; the box has a smoke of its own.
 
---resume         kill the command with SIGKILL behind its first checkpoint, give it again unchanged, and look that the
-                 step went on
+--resume         kill the command with SIGKILL behind a checkpoint, give it again unchanged, and compare the step that it
+                 begins at with that of the newest checkpoint. A smoke command that is too short for this is run as a
+                 smoke, and then the first cell of the queue is taken. See drill.json beside smoke.json.
 --waive WHO=WHY  do not run it; write down who says so and why
 
 exit codes: 0 passed or waived, 1 failed, 64 usage, 69 missing, 73 no room, 74 not written, 77 refused, 78 configuration
 USAGE
 }
 
-# Digest of the compiled box/ beside us, where it lies there: which scripts would be shipped. Into REPLY.
+# Digest of the compiled box/ beside us, where it lies there: which scripts would be shipped. Into REPLY; and SELF_QUEUE.
 shipped_digest() {
   local file dir text=''
   dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   dir=${dir%/*}/../box
+  SELF_QUEUE=$dir/queue.tsv
   REPLY=''
   [[ -d $dir ]] || return 0
   for file in "$dir"/*; do
@@ -730,9 +1366,19 @@ shipped_digest() {
   hash_text "$text"
 }
 
+# Before a trial, and long before anything is rented: does it parse? What is for the box is not for an old bash to judge.
+local_syntax() { # reads: SELF_QUEUE
+  local dir=${SELF_QUEUE%/*} self=${SELF_QUEUE%/*}/../local
+  QUEUE_COMMANDS=()
+  if [[ -f $SELF_QUEUE ]]; then QUEUE_COMMANDS=("$(<"$SELF_QUEUE")"); fi
+  ((BASH_VERSINFO[0] > 3)) || dir=$self
+  gate_syntax "$self" "$dir"
+  log "syntax: $SYNTAX_SAID"
+}
+
 # What a cell finds on the box, as far as it makes sense here; caches stay where this machine has them.
 smoke_env() {
-  export CELL_NAME=smoke CELL_INDEX=0 CELL_DIR CELL_ATTEMPT CELL_RESUME RUN_ID=smoke PY PYTHONUNBUFFERED=1
+  export CELL_NAME=$SMOKE_CELL CELL_INDEX=0 CELL_DIR CELL_ATTEMPT CELL_RESUME RUN_ID=smoke PY PYTHONUNBUFFERED=1
   export SCRATCH=$SMOKE_WORK/tmp TMPDIR=$SMOKE_WORK/tmp PYTHONPYCACHEPREFIX=$SMOKE_WORK/cache
 }
 
@@ -760,9 +1406,14 @@ main() {
   PY=${PY:-python3}
   command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
   export PY
+  SMOKE_PY=$(type -P "$PY") || SMOKE_PY=$PY
   mkdir -p -- "$laptop" || refuse "$EX_NOROOM" "$laptop" "the folder cannot be made" "set LOCAL_DIR to a folder with room"
   shipped_digest || REPLY=''
+  # No run has results here.
+  SMOKE_RESULTS=()
   SMOKE_WHERE=laptop SMOKE_RECORD=$laptop/smoke.json SMOKE_ROOT=${TMPDIR:-/tmp} SMOKE_BOX_DIGEST=$REPLY
+  # A waiver is a word, not a look.
+  [[ -n $SMOKE_WAIVER ]] || local_syntax
   smoke_go "$laptop" "$SMOKE_ROOT"
 }
 

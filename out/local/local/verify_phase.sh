@@ -73,18 +73,20 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -160,7 +162,7 @@ block() { # <info string>
 check_reach() {
   case $KIND in
     notebook)
-      [[ $BLOCK == local/* || $BLOCK == 'python3 local/'* ]] ||
+      [[ $BLOCK == local/* || $BLOCK == 'python3 local/'* || $BLOCK == 'python3 notebook/'* ]] ||
         refuse "$EX_MISSING" "phase $N" "its block is for the box, and nothing leads there from here" "type it on the box: ${BLOCK//$'\n'/; }"
       ;;
     kubernetes | owned) ;;

@@ -93,7 +93,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -145,6 +145,11 @@ require_path() { # <variable name>
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
@@ -153,12 +158,20 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
 # With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
 # The rename itself may be lost; the old text is then still true.
 replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  local REPLY file=$1 text=$2 dir=${1%/*} tmp how=${3-}
   shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
@@ -168,7 +181,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
     return "$EX_COPY"
   fi
   [[ -n $how ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+  read_text "$file" && [[ $REPLY == "$text" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
@@ -188,8 +201,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_close() {
@@ -198,49 +211,48 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
+  local REPLY file=$1 schema=$2 run_id=${3-}
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
+  read_text "$file" || return 2
+  parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
+parse_record() { # returns: 0, or 2 where it is not a whole record
+  local IFS=$'\n' line member value in_list=0
+  local -a lines=()
+  [[ $REPLY == '{'$'\n'*$'\n''}'$'\n' && $REPLY != *$'\n\n'* ]] || return 2
+  REPLY=${REPLY#'{'$'\n'}
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${REPLY%$'\n''}'$'\n'})
+  set +f
+  for line in ${lines[@]+"${lines[@]}"}; do
+    case $line in
+      '  "'[a-z]*'": '*)
+        member=${line#'  "'}
+        member=${member%%\"*}
+        value=${line#*'": '}
+        value=${value%,}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        case $value in
+          '"'*'"') value=${value#\"} && value=${value%\"} ;;
+          null) value='' ;;
+          true | false) ;;
+          '[') in_list=1 && continue ;;
+          '[]') continue ;;
+          *) [[ $value == [0-9-]* && ${value#-} != *[!0-9]* && $value != - ]] || return 2 ;;
+        esac
+        printf -v "R_$member" '%s' "$value"
+        ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      *) return 2 ;;
+    esac
+  done
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -260,18 +272,20 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -284,7 +298,7 @@ hash_tool_small() {
 hash_text() { # <text>    sets REPLY
   local HASH_TOOL=${HASH_TOOL-}
   hash_tool_small
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=$(exec_hash_tool < <(printf '%s' "$1")) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -347,24 +361,31 @@ file_stamp() { # <file>    into REPLY; returns 1 where there is none
 
 # Run WORDS, and end them after SECONDS. No `timeout` on a Mac. Standard input passes through.
 bounded() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1 pid watch rc=0
+  local limit=$1 pid watch fired=0 rc=0
   shift
   "$@" <&0 &
   pid=$!
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
+    fired=0
     trap 'kill "$nap" 2>/dev/null' EXIT
-    trap 'exit 0' TERM
+    trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!
-    wait "$nap" && kill -TERM "$pid" 2>/dev/null && sleep 2 && kill -KILL "$pid" 2>/dev/null
+    wait "$nap" && kill -TERM "$pid" 2>/dev/null || exit 0
+    fired=9
+    sleep 2 &
+    nap=$!
+    wait "$nap"
+    kill -KILL "$pid" 2>/dev/null
+    exit 9
   ) </dev/null >/dev/null 2>&1 &
   watch=$!
   wait "$pid" || rc=$?
-  if kill -TERM "$watch" 2>/dev/null; then
-    wait "$watch" 2>/dev/null || :
-  fi
-  ((rc != 143 && rc != 137)) || rc=124
+  kill -TERM "$watch" 2>/dev/null || :
+  # What a program says that was ended is its own matter (ssh: 255); the watcher knows.
+  wait "$watch" 2>/dev/null || fired=$?
+  ((fired != 9)) || rc=124
   return "$rc"
 }
 
@@ -452,6 +473,17 @@ host_key() {
   REPLY=${REPLY%% *}
 }
 
+# A path may hold the name of a storage that only the person knows, as in /nfs/$NAME: what is set here goes along, for the box's
+# login does not know it. HOME and USER are the box's own.
+send_names() { # <value>
+  local rest=$1 name
+  while [[ $rest =~ (^|/)\$([A-Za-z_][A-Za-z0-9_]*)(.*)$ ]]; do
+    name=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    case $name in HOME | USER | LOGNAME | PATH) continue ;; esac
+    [[ -z ${!name-} ]] || PROGRAM+="export $name=$(printf '%q' "${!name}")"$'\n'
+  done
+}
+
 # Our values and functions as bash text, into PROGRAM. The last line is read only when all before it was.
 build_program() { # <entry function> <nonce> -- <variable names...> -- <function names...>
   local entry=$1 nonce=$2 name
@@ -460,6 +492,7 @@ build_program() { # <entry function> <nonce> -- <variable names...> -- <function
   while [[ $1 != -- ]]; do
     name=$1
     PROGRAM+="$name=$(printf '%q' "${!name}")"$'\n'
+    send_names "${!name}"
     shift
   done
   shift
@@ -483,6 +516,12 @@ transport() { # stdin: the program and its data
   fi
 }
 
+# The same for a process that may be ended from outside: what is ended is the connection itself, and nothing is left of it.
+transport_alone() {
+  [[ $KIND != owned ]] || exec bash -s
+  cd -- "$L" && exec "${SSH_WORDS[@]}" "$HOST" 'bash -s'
+}
+
 new_nonce() { # into NONCE
   NONCE=$(LC_ALL=C tr -dc 'a-f0-9' </dev/urandom 2>/dev/null | head -c 16) || :
   [[ ${#NONCE} -eq 16 ]] || NONCE=$$$RANDOM$RANDOM
@@ -495,7 +534,7 @@ on_box() { # <answer file> <seconds, 0 = no limit> <entry> -- <variables...> -- 
   new_nonce
   build_program "$entry" "$NONCE" "$@" || return
   if ((limit > 0)); then
-    program_and_data | bounded "$limit" transport >"$answer" 2>"$answer.err" || rc=$?
+    program_and_data | bounded "$limit" transport_alone >"$answer" 2>"$answer.err" || rc=$?
   else
     program_and_data | transport >"$answer" 2>"$answer.err" || rc=$?
   fi
@@ -519,9 +558,7 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   first=$(head -c 200 -- "$answer" | LC_ALL=C tr -d '\000') || first=''
   last=$(tail -n 1 -- "$answer" | LC_ALL=C tr -d '\000') || last=''
   if [[ -n $first && ${first%%$'\n'*} != "begin $NONCE" ]]; then
-    plain_text "${first:0:80}"
-    log "the box answers with text of its own before ours: '$REPLY'"
-    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+    foreign_answer "$answer" "${first:0:80}"
     return "$EX_GATE"
   fi
   if [[ ! $last =~ ^end\ $NONCE\ ([0-9]+)$ ]]; then
@@ -539,6 +576,23 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   return "$rc"
 }
 
+# Text that is not ours came first. Whose? A start-up file's where our own follows; else the login did not run our command.
+foreign_answer() { # <answer file> <its beginning>
+  local REPLY
+  plain_text "$2"
+  if LC_ALL=C grep -q "^begin $NONCE\$" "$1"; then
+    log "the box answers with text of its own before ours: '$REPLY'"
+    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+  else
+    log "the login at ${HOST_NAME} is a terminal for people: it did not run our command as it was sent, and answered: '$REPLY'"
+    shell_only_remedy
+  fi
+}
+shell_only_remedy() {
+  log "nothing of ours can pass there. Take the platform's direct address (runbook P1.2: ADDRESS and PORT, then the block of P-1.10);"
+  log "where it has none, the bytes go by the platform's own transfer, step by step as in the gotcha U24"
+}
+
 transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 where the host key is another
   local REPLY text
   text=$(tail -c 2000 -- "$1" 2>/dev/null) || text=''
@@ -551,6 +605,16 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
   esac
   plain_text "$text"
   log "no whole answer from ${HOST_NAME} (status $2): ${REPLY:-it said nothing}"
+  case $text in
+    # What gateways with a shell only say to a client that sends a command and asks for no terminal.
+    *PTY* | *[Pp]seudo-terminal* | *'not a tty'* | *'requires a terminal'* | *'shell request failed'* | *'exec request failed'*)
+      log "this login is a terminal for people and runs no command"
+      shell_only_remedy
+      return "$EX_GATE"
+      ;;
+  esac
+  # 124: bounded's own word for time that was over.
+  [[ $2 != 124 ]] || log "it took the connection and gave no answer in time: a gateway that runs no command (runbook P1.2), or a box that hangs"
   return "$EX_MISSING"
 }
 
@@ -895,6 +959,11 @@ after_try() { # <what> <status of the transfer>    reads and sets fetch's idle a
     ((wrong < 2)) || METHOD=stream
   fi
   if ((GOT <= LAST_GOT)); then idle=$((idle + 1)); else idle=0; fi
+  if ((idle == 2)) && [[ $METHOD == rsync ]]; then
+    # A gateway that lets no rsync through ends it with whatever status.
+    METHOD=stream idle=1
+    log "rsync brings nothing here (status $2): going on without it"
+  fi
   LAST_GOT=$GOT
   ((idle < 3)) || give_up "$EX_MISSING" "$what" "three tries brought nothing new"
   log "$what: ${#LEFT[@]} files are still to come (status $2)"
@@ -921,6 +990,7 @@ retry_pause() { # <try>
 }
 
 RETRY_S=${RETRY_S-3} # first pause before a further try
+LOOK_S=${LOOK_S-300} # for the first answer of the box
 
 usage() {
   cat <<'USAGE'
@@ -987,7 +1057,7 @@ look_for_bundle() {
   printf 'folder %s\n' "$B"
   printf 'rsync %s\n' "$(rsync --version 2>/dev/null | head -n 1)"
   cd -- "$B" || return
-  for file in run.json SHA256SUMS FORMAL_SUCCESS events.tsv queue.tsv records/*; do
+  for file in run.json SHA256SUMS FORMAL_SUCCESS events.tsv queue.tsv NEGATIVE_RESULTS.tsv records/*; do
     if [[ -f $file ]]; then printf '%s\n' "$file"; fi
   done | tr '\n' '\0' | xargs -0 sha256sum -- | sed 's/^/meta /'
   printf 'manifest\n'
@@ -997,9 +1067,9 @@ look_for_bundle() {
 # Sets RUN_ID BOX_HOST B_FOLDER BOX_RSYNC META_SUMS META_PATHS; the manifest goes to L/.partial/manifest.
 meet_box() {
   local line rc=0 answer=$L/.partial/answer
-  on_box "$answer" 0 look_for_bundle -- PROG RUN DATA_DIR DURABLE_DIR -- box_places box_member require_path expand_path || rc=$?
+  on_box "$answer" "$LOOK_S" look_for_bundle -- PROG RUN DATA_DIR DURABLE_DIR -- box_places box_member require_path expand_path || rc=$?
   if ((rc != 0)); then
-    [[ $SSH_COPY == true || $KIND == owned ]] || log "this platform's ssh ($SSH_FLAVOUR) may not carry files at all: see the runbook for the direct address"
+    [[ $SSH_COPY == true || $KIND == owned ]] || log "this platform's ssh ($SSH_FLAVOUR) carries no scp and no rsync: if it is a terminal only, runbook P1.2 says what to do"
     refuse "$rc" "pull from $HOST_NAME" "the bundle could not be looked at" "see the lines above"
   fi
   RUN_ID='' BOX_HOST='' B_FOLDER='' BOX_RSYNC='' META_SUMS=() META_PATHS=()
@@ -1016,7 +1086,7 @@ meet_box() {
   sed '1,/^manifest$/d' "$answer" >"$L/.partial/manifest" || refuse "$EX_NOROOM" "$L/.partial" "it cannot be written" "make room"
 }
 take_meta() { # <digest  path>
-  [[ $1 =~ ^([0-9a-f]{64})\ [\ *](run\.json|SHA256SUMS|FORMAL_SUCCESS|events\.tsv|queue\.tsv|records/[A-Za-z0-9][A-Za-z0-9._=,+@-]*)$ ]] || return 0
+  [[ $1 =~ ^([0-9a-f]{64})\ [\ *](run\.json|SHA256SUMS|FORMAL_SUCCESS|events\.tsv|queue\.tsv|NEGATIVE_RESULTS\.tsv|records/[A-Za-z0-9][A-Za-z0-9._=,+@-]*)$ ]] || return 0
   META_SUMS+=("${BASH_REMATCH[1]}")
   META_PATHS+=("${BASH_REMATCH[2]}")
 }

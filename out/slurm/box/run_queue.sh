@@ -23,6 +23,8 @@ DATA_DIR=${DATA_DIR-"/scratch/\$USER/gpu-runs"}
 DURABLE_DIR=${DURABLE_DIR-"\$HOME/gpu-runs"}
 # may be lost at any time
 SCRATCH=${SCRATCH-/tmp}
+# cache of Hugging Face; empty: the library's own place
+HF_HOME=${HF_HOME-"/scratch/\$USER/hf"}
 # the interpreter
 PY=${PY-python3}
 # where it is mounted
@@ -39,8 +41,20 @@ readonly NEED_DISK_BYTES=10000000
 readonly NEED_FILES=20
 # host memory for one cell
 readonly NEED_RAM_BYTES=1000000000
-# expected minutes for one cell
-readonly NEED_MINUTES=1
+# expected seconds for one cell
+readonly NEED_S=6
+# data that must be there, relative to the code
+readonly -a DATA_PATHS=()
+# and how many files each must hold
+readonly -a DATA_FILES=()
+# and how many bytes; empty: not said
+readonly -a DATA_SIZES=()
+# and its digest, where it is one file
+readonly -a DATA_SUMS=()
+# and the list of its digests, relative to the code
+readonly -a DATA_LISTS=()
+# hf_home: below HF_HOME, not below the code
+readonly -a DATA_UNDER=()
 # --- end of bound values ---
 
 # lib/exit.bash: exit codes by name, the same in every script.
@@ -74,6 +88,12 @@ log() { # <words...>
   printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
 }
 
+# What a trap has to say: the wait that it came into has its stderr turned away, so it is said behind that.
+say_late() { # reads: LATE
+  [[ -z ${LATE-} ]] || log "$LATE"
+  LATE=''
+}
+
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
   printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
@@ -105,7 +125,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -157,6 +177,11 @@ require_path() { # <variable name>
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
@@ -165,12 +190,20 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
 # With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
 # The rename itself may be lost; the old text is then still true.
 replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  local REPLY file=$1 text=$2 dir=${1%/*} tmp how=${3-}
   shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
@@ -180,7 +213,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
     return "$EX_COPY"
   fi
   [[ -n $how ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+  read_text "$file" && [[ $REPLY == "$text" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
@@ -225,8 +258,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_raw() { # <name> <integer, true, false or null>
@@ -247,49 +280,48 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
+  local REPLY file=$1 schema=$2 run_id=${3-}
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
+  read_text "$file" || return 2
+  parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
+parse_record() { # returns: 0, or 2 where it is not a whole record
+  local IFS=$'\n' line member value in_list=0
+  local -a lines=()
+  [[ $REPLY == '{'$'\n'*$'\n''}'$'\n' && $REPLY != *$'\n\n'* ]] || return 2
+  REPLY=${REPLY#'{'$'\n'}
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${REPLY%$'\n''}'$'\n'})
+  set +f
+  for line in ${lines[@]+"${lines[@]}"}; do
+    case $line in
+      '  "'[a-z]*'": '*)
+        member=${line#'  "'}
+        member=${member%%\"*}
+        value=${line#*'": '}
+        value=${value%,}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        case $value in
+          '"'*'"') value=${value#\"} && value=${value%\"} ;;
+          null) value='' ;;
+          true | false) ;;
+          '[') in_list=1 && continue ;;
+          '[]') continue ;;
+          *) [[ $value == [0-9-]* && ${value#-} != *[!0-9]* && $value != - ]] || return 2 ;;
+        esac
+        printf -v "R_$member" '%s' "$value"
+        ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      *) return 2 ;;
+    esac
+  done
 }
 
 # lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
@@ -336,20 +368,15 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
-}
-
-hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
-  hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
-  REPLY=${REPLY%% *}
-  [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
 # For little: openssl hashes quicker, but starts three times as slowly.
@@ -360,7 +387,7 @@ hash_tool_small() {
 hash_text() { # <text>    sets REPLY
   local HASH_TOOL=${HASH_TOOL-}
   hash_tool_small
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=$(exec_hash_tool < <(printf '%s' "$1")) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -368,22 +395,47 @@ hash_text() { # <text>    sets REPLY
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path
 
-# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
-is_mount_point() { # <path>
+# The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
+# which costs no look at a dead mount; the last of several mounts at one place hides the others.
+mount_type() { # <path>
   local line fields
+  REPLY=''
   while IFS= read -r line; do
     read -ra fields <<<"$line"
     # The kernel writes a blank as \040.
-    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+    [[ ${fields[4]-} == "${1// /\\040}" && $line == *' - '* ]] || continue
+    line=${line#* - }
+    REPLY=${line%% *}
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
-  return 1
+  [[ -n $REPLY ]]
+}
+# What a type of file system is made of, into REPLY: network, local, or unknown (virtiofs, 9p: what the host has).
+mount_kind() { # <type>
+  case $1 in
+    fuseblk | fuse.fuse-overlayfs | ext[234] | xfs | btrfs | bcachefs | zfs | f2fs | overlay | tmpfs | ramfs | vfat | ntfs3) REPLY=local ;;
+    nfs | nfs4 | cifs | smb3 | ceph | lustre | gpfs | beegfs | glusterfs | moosefs | wekafs | panfs | afs | fuse | fuse.*) REPLY=network ;;
+    *) REPLY=unknown ;;
+  esac
 }
 
 # Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
-prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
+  local type
   REPLY=
   case $2 in
-    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    mount | mount-network | mount-local)
+      if ! mount_type "$1"; then
+        REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk"
+      else
+        type=$REPLY
+        mount_kind "$type"
+        case $2,$REPLY in
+          mount-network,local) REPLY="$1 is a local disk ($type), not the storage of the network that is meant: it does not survive as that does" ;;
+          mount-local,network) REPLY="$1 is storage of the network ($type), not the box's own disk that is meant" ;;
+          *) REPLY= ;;
+        esac
+      fi
+      ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
     *) REPLY="the proof '$2' is not known" ;;
@@ -391,19 +443,26 @@ prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
   [[ -z $REPLY ]] || return "$EX_COPY"
 }
 
-# The durable tier, proven before the first byte goes to it. Refuses 74.
+# Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
-prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
-  [[ -n $DURABLE_DIR ]] || return 0
+durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
   local REPLY tier=$DURABLE_TIER_PATH
+  TIER_SAID=()
+  [[ -n $DURABLE_DIR ]] || return 0
   expand_path tier
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
-      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
+      TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
   elif [[ ! -d $DURABLE_DIR ]]; then
     # Not the profile's place: then nothing proves it but that a person made the folder.
-    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
+    TIER_SAID=("DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR")
   fi
+  ((${#TIER_SAID[@]} == 0)) || return "$EX_COPY"
+}
+
+# The durable tier, proven before the first byte goes to it. Refuses 74.
+prove_durable() {
+  durable_there || refuse "$EX_COPY" "${TIER_SAID[@]}"
 }
 
 # lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
@@ -439,30 +498,45 @@ scratch_apart() {
   done
 }
 
+# The real path of a folder, into REPLY, without a process: there and back again.
+real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+  local before=$PWD
+  REPLY=''
+  cd -P -- "$1" 2>/dev/null || return 1
+  REPLY=$PWD
+  # The folder that we stood in may be gone by now; nothing that follows needs it.
+  cd -- "$before" 2>/dev/null || :
+}
+
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
-  local dir=${BASH_SOURCE[0]-}
+  local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+  real_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Digest of the folder that this script lies in, into REPLY: which scripts these are.
 box_digest() { # <folder box/>
-  local file text=''
+  local HASH_TOOL=${HASH_TOOL-} file said='' text=''
+  local -a files=()
   for file in "$1"/*; do
-    [[ -f $file ]] || continue
-    hash_file "$file" || return "$EX_INTEGRITY"
-    text+="$REPLY  ${file##*/}"$'\n'
+    [[ ! -f $file ]] || files+=("$file")
   done
+  hash_tool_small
+  ((${#files[@]} == 0)) || said=$(exec_hash_tool "${files[@]}" 2>/dev/null) || return "$EX_INTEGRITY"
+  while IFS= read -r file; do
+    [[ -z $file ]] || text+="${file:0:64}  ${file##*/}"$'\n'
+  done <<<"$said"
   hash_text "$text"
 }
 
 # Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
 may_be_repository() { # <folder>
-  local dir
+  local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  real_folder "$1" || return 0
+  dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
     [[ -n $dir ]] || return 1
@@ -511,25 +585,28 @@ new_run() { # <formal> <shard>: create the record, or find that another start wa
 
 # Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
-  local rc=0 text
+  local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
   ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
   ((rc == 1)) || return 0
   [[ $B != "$D" && -e $B/run.json ]] || return 1
   read_record "$B/run.json" run/1 ||
     refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
-  text=$(<"$B/run.json")
-  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_text "$B/run.json"
+  create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
 }
 
 # The durable copy: made where it is missing, refused where it is another run's.
 mirror_run() {
   [[ $B != "$D" ]] || return 0
-  local id=$R_run_id text rc=0
-  text=$(<"$D/run.json")
+  local REPLY id=$R_run_id text rc=0
+  read_text "$D/run.json" || refuse "$EX_INTEGRITY" "$D/run.json" "it cannot be read" "look at the data tier"
+  text=$REPLY
+  # The very same text is the very same run.
+  ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
   [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
-  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+  create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
     refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
@@ -605,15 +682,16 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 # needs: exit log path
 
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
+# What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
   # Set once: to switch the locale for each line costs more than all the rest.
-  local LC_ALL=C file=$1 line n=0 name command
+  local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  QUEUE_NAMES=()
-  QUEUE_COMMANDS=()
   [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
-  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
+  QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -637,6 +715,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     QUEUE_COMMANDS+=("$command")
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+  QUEUE_TEXT=$text
 }
 
 # What is wrong with one line.
@@ -648,33 +727,168 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
   refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
 }
 
+# lib/hashes.bash: many files at once: their digests by all cores, their sizes and times in one look.
+# needs: exit log hash
+
+# What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
+stat_many() { # <path...>
+  local line rest
+  declare -gA STAT_OF
+  STAT_OF=()
+  while (($# > 0)); do
+    while IFS= read -r line; do
+      rest=${line#*|*|*|*|}
+      STAT_OF[$rest]=${line%"|$rest"}
+    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
+    shift $(($# < 500 ? $# : 500))
+  done
+}
+
+# One worker: the tool over its share, some hundred names a call; the last call becomes the tool.
+hash_share() { # <path...>    prints lines of the tool
+  while (($# > 200)); do
+    (exec_hash_tool "${@:1:200}") 2>/dev/null || :
+    shift 200
+  done
+  (($# == 0)) || exec_hash_tool "$@" 2>/dev/null
+}
+
+# How many workers: the cores that we may use, and not more than there are files.
+hash_workers() { # <files>    into REPLY
+  REPLY=$(nproc 2>/dev/null) || REPLY=1
+  [[ $REPLY =~ ^[1-9][0-9]*$ ]] || REPLY=1
+  ((REPLY <= 16)) || REPLY=16
+  ((REPLY <= $1)) || REPLY=$1
+}
+
+# Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
+# Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
+hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
+  local REPLY path line all=0
+  declare -gA SUM_OF
+  SUM_OF=()
+  (($# > 0)) || return 0
+  for path in "$@"; do
+    line=${STAT_OF[$path]-4194304}
+    all=$((all + ${line%%|*}))
+  done
+  local HASH_TOOL=${HASH_TOOL-}
+  if ((all < 4194304)); then
+    # Little work is done sooner by one than shared out.
+    hash_tool_small
+    read_sums < <(hash_share "$@")
+  else
+    hash_tool
+    hash_workers $#
+    share_out "$REPLY" "$@"
+  fi
+  ((${#SUM_OF[@]} >= $#))
+}
+read_sums() { # the tool's lines from standard input into SUM_OF
+  local line
+  while IFS= read -r line; do
+    [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
+  done
+}
+share_out() { # <workers> <path...>
+  local path line n=$1 best i share fd
+  local -a load=() fds=()
+  local -A burden=()
+  shift
+  for ((i = 0; i < n; i++)); do load[i]=0; done
+  for path in "$@"; do
+    best=0
+    for ((i = 1; i < n; i++)); do ((load[i] >= load[best])) || best=$i; done
+    line=${STAT_OF[$path]-1}
+    load[best]=$((load[best] + ${line%%|*} + 4096))
+    burden[$best]+=$path$'\n'
+  done
+  for ((i = 0; i < n; i++)); do
+    IFS=$'\n' read -r -d '' -a share <<<"${burden[$i]-}" || :
+    exec {fd}< <(hash_share ${share[@]+"${share[@]}"})
+    fds+=("$fd")
+  done
+  for fd in "${fds[@]}"; do
+    read_sums <&"$fd"
+    exec {fd}<&-
+  done
+}
+
 # lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash run
+# needs: exit log hash hashes run
 # reads: PY D
 
-# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY.
-# What cannot be asked is said so; a hanging interpreter is left after 60 s.
+# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
+# into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
+# after 60 s.
 describe_environment() {
-  local said run=() driver=none
+  local said run=()
   if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
-  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, platform, sys
-from importlib import metadata
-names = sorted({"%s==%s" % (d.metadata["Name"], d.version) for d in metadata.distributions()})
-print(json.dumps({"packages": names, "python": platform.python_version(), "where": sys.prefix}, sort_keys=True))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
-  { IFS= read -r driver </proc/driver/nvidia/version; } 2>/dev/null || :
-  REPLY="$said"$'\n'"driver $driver"$'\n'
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  ENV_FOLDERS=''
+  # shellcheck disable=SC2034 # preflight has no use for them
+  [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
+  gpu_driver
+  REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+gpu_driver() { # into REPLY
+  REPLY=none
+  { IFS= read -r REPLY </proc/driver/nvidia/version; } 2>/dev/null || :
+}
+
+# By what an environment that was described before is known again, without its interpreter: the driver, what decides where
+# packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
+# folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
+environment_key() { # <folders, a line each>
+  local path head='' text
+  local -a paths=()
+  gpu_driver
+  text="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
+  REPLY=''
+  path=$(type -P "$PY") && [[ -n $1 ]] || return 0
+  { IFS= read -r -n 2 head <"$path"; } 2>/dev/null || :
+  [[ $head != '#!' ]] || return 0
+  paths=("$path" "${path%/*}/../pyvenv.cfg")
+  while IFS= read -r path; do paths+=("$path"); done <<<"$1"
+  stat_many "${paths[@]}"
+  for path in "${paths[@]}"; do text+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
+  REPLY=$text
+}
+
+# The description that the run has, if it is still true of this environment. Into REPLY.
+known_environment() { # returns: 0, or 1: ask the interpreter
+  local key path where=''
+  read_text "$D/.environment.key" && [[ -n $REPLY ]] || return 1
+  key=$REPLY
+  # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
+  while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$key"
+  where=${where#*$'\n'*$'\n'*$'\n'}
+  environment_key "${where%$'\n'}"
+  [[ -n $REPLY && $REPLY == "$key" ]] || return 1
+  read_text "$D/environment.txt" && [[ -n $REPLY ]]
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
 env_spec() {
   local REPLY text before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
-  describe_environment
-  text=$REPLY
+  if known_environment; then
+    text=$REPLY
+  else
+    describe_environment
+    text=$REPLY
+    environment_key "$ENV_FOLDERS"
+    { printf '%s' "$REPLY" >"$D/.environment.key"; } 2>/dev/null || :
+  fi
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
-  before=''
-  { IFS= read -r -d '' before <"$D/environment.txt"; } 2>/dev/null || :
+  ! read_text "$D/environment.txt" || before=$REPLY
   [[ $before != "$text" ]] || return 0
   [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
   event environment - - "$ENV_SPEC"
@@ -692,9 +906,15 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   local -A known=() folded=()
   ADDED=0
   read_queue "$source"
+  text=$QUEUE_TEXT
   names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
-  QUEUE_NAMES=() QUEUE_COMMANDS=()
-  [[ ! -e $D/queue.tsv ]] || read_queue "$D/queue.tsv"
+  if [[ -e $D/queue.tsv ]]; then
+    read_queue "$D/queue.tsv"
+    # The usual case: the run has all of it, and nothing else.
+    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || return 0
+  else
+    QUEUE_NAMES=() QUEUE_COMMANDS=()
+  fi
   n=${#QUEUE_NAMES[@]}
   for ((i = 0; i < n; i++)); do
     known[${QUEUE_NAMES[i]}]=${QUEUE_COMMANDS[i]}
@@ -707,6 +927,7 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
     ADDED=$((ADDED + 1))
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $RUN_SHARD" "it owns no cell of $source" "give fewer shards"
+  ((ADDED == 0)) || QUEUE_TEXT=''
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
@@ -717,9 +938,10 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   done
   printf -v text '%s\n' "${lines[@]}"
   replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
+  QUEUE_TEXT=$text
 }
 
-# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed.
+# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
 # needs: exit log file proc
 # reads: D
 
@@ -862,20 +1084,22 @@ idle() { # <seconds, also a fraction>
 
 # lib/schedule.bash: cells into slots, judged by their records, counted so that the sum is always true.
 # needs: exit log file record run claim states roster idle
-# reads: SLOTS SLOT_GPUS RETRY_MAX NEED_MINUTES ONLY SKIP_FAILED ADOPT SELF_DIR
+# reads: SLOTS SLOT_GPUS RETRY_MAX NEED_S ONLY SKIP_FAILED ADOPT SELF_DIR
 
-# The plan: cells of the roster that this call is to see to. P_NAME, and P_PHASE:
+# The plan: cells of the roster that this call is to see to. P_NAME, P_AT (their places in the roster), and P_PHASE:
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
 plan_cells() {
-  local i name
+  local i name phase
   declare -gA PLANNED
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     name=${QUEUE_NAMES[i]}
     [[ -z ${PLANNED[$name]-} ]] || continue
     [[ -z $ONLY || ,$ONLY, == *",$name,"* ]] || continue
-    PLANNED[$name]=$((${#P_NAME[@]} + 1))
-    P_NAME+=("$name") P_PHASE+=(todo) P_RETRIES+=(0) P_BLOWS+=(0) P_PRUNED+=(0)
-    first_phase $((${#P_NAME[@]} - 1))
+    PLANNED[$name]=1 phase=todo
+    # In the bundle: the usual case of a queue that goes on, and nothing to say of it.
+    [[ ${RECORD_OF[$name]-} != 1* ]] || phase=skipped
+    P_NAME+=("$name") P_AT+=("$i") P_PHASE+=("$phase")
+    [[ $phase == skipped ]] || first_phase $((${#P_NAME[@]} - 1))
   done
 }
 
@@ -902,20 +1126,22 @@ first_phase() { # <index>
 
 # Counts of phases: C_TODO C_RUNNING C_OK C_UNSYNCED C_INTERRUPTED C_FAILED C_SKIPPED C_BUSY.
 count_phases() {
-  local phase
-  C_TODO=0 C_RUNNING=0 C_OK=0 C_UNSYNCED=0 C_INTERRUPTED=0 C_FAILED=0 C_SKIPPED=0 C_BUSY=0
-  for phase in ${P_PHASE[@]+"${P_PHASE[@]}"}; do
-    case $phase in
-      todo) C_TODO=$((C_TODO + 1)) ;;
-      running) C_RUNNING=$((C_RUNNING + 1)) ;;
-      ok) C_OK=$((C_OK + 1)) ;;
-      unsynced) C_UNSYNCED=$((C_UNSYNCED + 1)) ;;
-      interrupted) C_INTERRUPTED=$((C_INTERRUPTED + 1)) ;;
-      failed) C_FAILED=$((C_FAILED + 1)) ;;
-      skipped) C_SKIPPED=$((C_SKIPPED + 1)) ;;
-      busy) C_BUSY=$((C_BUSY + 1)) ;;
-    esac
-  done
+  local REPLY
+  count_phase todo && C_TODO=$REPLY
+  count_phase running && C_RUNNING=$REPLY
+  count_phase ok && C_OK=$REPLY
+  count_phase unsynced && C_UNSYNCED=$REPLY
+  count_phase interrupted && C_INTERRUPTED=$REPLY
+  count_phase failed && C_FAILED=$REPLY
+  count_phase skipped && C_SKIPPED=$REPLY
+  count_phase busy && C_BUSY=$REPLY
+}
+# Cells in a phase, into REPLY. No loop over all cells is run for it: the phases differ in their first letter.
+count_phase() { # <phase>
+  local -a those=()
+  # shellcheck disable=SC2206 # the others become nothing and fall away; a phase is one plain word
+  ((${#P_PHASE[@]} == 0)) || those=(${P_PHASE[@]/#[!${1:0:1}]*/})
+  REPLY=${#those[@]}
 }
 
 # --- slots ---
@@ -944,9 +1170,14 @@ next_todo() { # index of the next cell to run, into REPLY; 1: there is none
 begin_cell() { # <slot> <index>
   local REPLY name=${P_NAME[$2]} flags=()
   [[ $ADOPT != true ]] || flags=(--adopt)
+  P_RETRIES[$2]=${P_RETRIES[$2]-0} P_BLOWS[$2]=${P_BLOWS[$2]-0} P_PRUNED[$2]=${P_PRUNED[$2]-0}
+  [[ -n ${P_SHA[$2]-} ]] || digest_ahead "$2"
   P_PHASE[$2]=running SLOT_INDEX[$1]=$2 SLOT_BEGAN[$1]=$SECONDS
   last_claim "$name"
   SLOT_CLAIM[$1]=$CLAIM_N
+  # What run_one would else read and hash again. A very long command is no matter for an environment.
+  export QUEUE_CELL=$name QUEUE_AT=${P_AT[$2]} QUEUE_COMMAND=${QUEUE_COMMANDS[P_AT[$2]]} QUEUE_SHA=${P_SHA[$2]-}
+  ((${#QUEUE_COMMAND} <= 30000)) || QUEUE_CELL='' QUEUE_COMMAND=''
   if [[ -n ${SLOT_GPUS[$1]-} ]]; then
     CUDA_VISIBLE_DEVICES=${SLOT_GPUS[$1]} CUDA_DEVICE_ORDER=PCI_BUS_ID \
       bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
@@ -958,6 +1189,26 @@ begin_cell() { # <slot> <index>
   [[ -z $STOPPING ]] || kill -TERM "${SLOT_PID[$1]}" 2>/dev/null || :
 }
 
+# The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
+# that cannot be done, run_one makes its own.
+digest_ahead() { # <index>
+  local i fd line
+  local -a at=() fds=() paths=()
+  command -v sha256sum >/dev/null 2>&1 || return 0
+  for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
+    [[ ${P_PHASE[i]} == todo && -z ${P_SHA[i]-} ]] || continue
+    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
+    at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
+  done
+  i=0
+  while IFS= read -r line; do
+    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
+    P_SHA[at[i]]=${line:0:64}
+    i=$((i + 1))
+  done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
+  for fd in "${fds[@]}"; do exec {fd}<&-; done
+}
+
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
 await_slot() {
   local slot pid='' n=0
@@ -966,6 +1217,7 @@ await_slot() {
   done
   if ((n == 1)); then
     { wait "$pid"; } 2>/dev/null || :
+    say_late
   else
     # Short at first, for cells may be short; longer while nothing ends.
     idle "${TICKS[TICK]}"
@@ -1108,7 +1360,7 @@ say_progress() { # <index> <seconds>
   local REPLY left bar='' eta='not known' per
   count_phases
   left=$((C_TODO + C_RUNNING))
-  if ((TOOK_N > 0)); then per=$((TOOK / TOOK_N)); else per=$((NEED_MINUTES * 60)); fi
+  if ((TOOK_N > 0)); then per=$((TOOK / TOOK_N)); else per=$NEED_S; fi
   span $(((left * per + SLOTS - 1) / SLOTS))
   eta=$REPLY
   [[ ! -t 2 ]] || { draw_bar $((${#P_NAME[@]} - left)) ${#P_NAME[@]} && bar="$REPLY "; }
@@ -1222,6 +1474,184 @@ probe_cpus() {
   ((CPUS > 0)) || CPUS=1
 }
 
+# Up to so many MiB in use a GPU counts as free: driver and display take some (X8).
+# shellcheck disable=SC2034 # a script reads what it needs
+readonly GPU_FREE_MIB=500
+
+# lib/data.bash: declared data: counted, weighed, compared with declared digests (X7); and whether two paths share a disk.
+# needs: exit log room proc hash hashes
+# reads: D CODE_DIR HF_HOME DATA_PATHS DATA_FILES DATA_SIZES DATA_SUMS DATA_LISTS DATA_UNDER MIRRORS
+
+# Where declared data lie, into REPLY.
+data_place() { # <index>
+  local base=$CODE_DIR path=${DATA_PATHS[$1]%/}
+  if [[ ${DATA_UNDER[$1]-} == hf_home ]]; then
+    [[ -n ${HF_HOME-} ]] || refuse "$EX_CONFIG" "data $path" "it is declared under HF_HOME, which is empty here" "set HF_HOME to the folder that the hub's library uses"
+    base=$HF_HOME
+  fi
+  REPLY=$base/$path
+  [[ $path != /* ]] || REPLY=$path
+}
+
+# Compare declared data with its declared size and digests. The digests are read once: a receipt with size, inode and times of
+# each file stands for them until one of these changes, then for the others; and another box reads all. HOW is now; look,
+# which leaves no receipt; or known: then files that no receipt stands for are not read. Sets PROOF_SAID; where it does not hold
+# PROOF_WHAT and PROOF_WHY.
+prove_data() { # <index> <now|look|known>    returns: 0, 1 it does not hold, 2 not compared yet (known only)
+  local REPLY place head list=''
+  PROOF_SAID='' PROOF_WHAT='' PROOF_WHY=''
+  data_place "$1"
+  place=$REPLY
+  PROOF_WHAT="data $place" PROOF_PATHS=() PROOF_SUMS=() PROOF_AT=() PROOF_TODO=()
+  if [[ -n ${DATA_LISTS[$1]} ]]; then
+    list=$CODE_DIR/${DATA_LISTS[$1]}
+    [[ ${DATA_UNDER[$1]-} != hf_home || -e $list ]] || list=$HF_HOME/${DATA_LISTS[$1]}
+  elif [[ -z ${DATA_SUMS[$1]} ]]; then
+    prove_size "$1" "$place"
+    return
+  fi
+  this_host
+  head="data/2|$REPLY|${DATA_FILES[$1]}|${DATA_SIZES[$1]}|${DATA_SUMS[$1]}|$list|$place"
+  read_receipt "$D/data/$1.proof" "$head"
+  if ((${#KNOWN_PATHS[@]} > 0)) && still_known; then
+    PROOF_SAID="digests as compared before"
+    return 0
+  fi
+  prove_slowly "$1" "$place" "$list" "$2" || return
+  PROOF_SAID="${#PROOF_TODO[@]} of ${#PROOF_PATHS[@]} digests compared, the others as before"
+  [[ $2 == now ]] || return 0
+  # Without it the next one reads them again.
+  write_receipt "$D/data/$1.proof" "$head" "$list" || log "could not write $D/data/$1.proof"
+}
+
+# File by file: what is wrong is to be named, and only what no receipt stands for is read.
+prove_slowly() { # <index> <place> <list or empty> <how>    returns: as prove_data
+  local i known
+  local -A before=()
+  if [[ -n $3 ]]; then
+    read_data_list "$1" "$2" "$3" || return 1
+  else
+    [[ -f $2 ]] || { PROOF_WHY='it is not there, or no file' && return 1; }
+    PROOF_PATHS=("$2") PROOF_SUMS=("${DATA_SUMS[$1]}") PROOF_AT=("the job's sha256")
+  fi
+  stat_data "$1" "$2" "$3" || return 1
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i++)); do before[${KNOWN_PATHS[i]}]="${KNOWN_SUMS[i]} ${KNOWN_STATS[i]}"; done
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+    known=${before[${PROOF_PATHS[i]}]-}
+    [[ $known == "${PROOF_SUMS[i]} ${STAT_OF[${PROOF_PATHS[i]}]}" ]] || PROOF_TODO+=("$i")
+  done
+  ((${#PROOF_TODO[@]} > 0)) || return 0
+  [[ $4 != known ]] || return 2
+  hash_data
+}
+
+# A receipt: the head, how many files, their names, what stat said of each, their digests, "end". The list is one of the files.
+# One that is not whole, of other words or of another box, is none.
+read_receipt() { # <file> <head>    sets KNOWN_PATHS KNOWN_STATS KNOWN_SUMS
+  local -a lines=()
+  local n
+  KNOWN_PATHS=() KNOWN_STATS=() KNOWN_SUMS=()
+  [[ -f $1 ]] && { mapfile -t lines <"$1"; } 2>/dev/null || return 0
+  n=${lines[1]-}
+  [[ ${lines[0]-} == "$2" && $n =~ ^[0-9]+$ ]] && ((${#lines[@]} == 3 * n + 3)) && [[ ${lines[3 * n + 2]} == end ]] || return 0
+  KNOWN_PATHS=("${lines[@]:2:n}") KNOWN_STATS=("${lines[@]:2+n:n}") KNOWN_SUMS=("${lines[@]:2+2*n:n}")
+}
+write_receipt() { # <file> <head> <list or empty>    reads: PROOF_… STAT_OF
+  local i
+  local -a stats=()
+  [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
+  { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+}
+
+# Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
+still_known() {
+  local i now='' once
+  printf -v once '%s\n' "${KNOWN_STATS[@]}"
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i += 500)); do
+    now+=$(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z' -- "${KNOWN_PATHS[@]:i:500}" 2>/dev/null)$'\n' || return 1
+  done
+  [[ $now == "$once" ]]
+}
+
+# The manifest's lines. A line that is none, a name twice, or one that leads outside makes the whole list worth nothing.
+read_data_list() { # <index> <place> <list>
+  local list=$3 line name n=0
+  local -A seen=()
+  PROOF_WHAT="manifest $list"
+  [[ -f $list && -r $list ]] || { PROOF_WHY='it is not there, or cannot be read' && return 1; }
+  while IFS= read -r line || [[ -n $line ]]; do
+    n=$((n + 1)) line=${line%$'\r'}
+    [[ -n $line && $line != '#'* ]] || continue
+    PROOF_WHY="line $n is not 64 hex digits, two characters and a name below ${DATA_PATHS[$1]}"
+    [[ $line =~ ^[0-9a-f]{64}\ [\ *](.+)$ ]] || return 1
+    name=${BASH_REMATCH[1]#./}
+    case /$name/ in *[[:cntrl:]\\]* | */../* | */./* | *//*) return 1 ;; esac
+    [[ -z ${seen[$name]-} ]] || { PROOF_WHY="line $n names $name, as line ${seen[$name]} does" && return 1; }
+    seen[$name]=$n
+    PROOF_PATHS+=("$2/$name") PROOF_SUMS+=("${line:0:64}") PROOF_AT+=("$list:$n")
+  done <"$list"
+  PROOF_WHY="it lists ${#PROOF_PATHS[@]} files, the job says ${DATA_FILES[$1]}"
+  [[ ${#PROOF_PATHS[@]} == "${DATA_FILES[$1]}" ]] || return 1
+  PROOF_WHY=''
+}
+
+# Are all there, and as heavy as the job says? Sets STAT_OF, of the list too.
+stat_data() { # <index> <place> <list or empty>
+  local path i bytes=0
+  stat_many ${3:+"$3"} "${PROOF_PATHS[@]}"
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+    path=${PROOF_PATHS[i]}
+    [[ -n ${STAT_OF[$path]-} ]] || { PROOF_WHAT="data $path" PROOF_WHY="it is not there, and ${PROOF_AT[i]} names it" && return 1; }
+    bytes=$((bytes + ${STAT_OF[$path]%%|*}))
+  done
+  # shellcheck disable=SC2034 # only preflight asks how much it is
+  PROOF_BYTES=$bytes
+  PROOF_WHAT="data $2"
+  PROOF_WHY="it has $bytes bytes, the job expects ${DATA_SIZES[$1]}"
+  [[ -z ${DATA_SIZES[$1]} || ${DATA_SIZES[$1]} == "$bytes" ]] || return 1
+  PROOF_WHY=''
+}
+
+# Read those of PROOF_TODO and compare.
+hash_data() {
+  local i found bad=0
+  local -a paths=()
+  for i in "${PROOF_TODO[@]}"; do paths+=("${PROOF_PATHS[i]}"); done
+  hash_many "${paths[@]}" || :
+  for i in "${PROOF_TODO[@]}"; do
+    found=${SUM_OF[${PROOF_PATHS[i]}]-}
+    [[ $found != "${PROOF_SUMS[i]}" ]] || continue
+    bad=$((bad + 1))
+    ((bad == 1)) || continue
+    PROOF_WHAT="data ${PROOF_PATHS[i]}"
+    PROOF_WHY="${PROOF_AT[i]} expects ${PROOF_SUMS[i]}, found ${found:-nothing: it cannot be read}"
+  done
+  ((bad == 0)) || PROOF_WHY+=" ($bad of ${#PROOF_PATHS[@]} files differ)"
+  ((bad == 0))
+}
+
+# Size alone: of all files below, links followed.
+prove_size() { # <index> <place>
+  local sum
+  [[ -n ${DATA_SIZES[$1]} ]] || return 0
+  sum=$(find -L "$2" -type f -exec stat -L -c %s {} + 2>/dev/null | awk '{s += $1} END {printf "%.0f", s}') || sum='an unknown number of'
+  PROOF_WHY="it has $sum bytes, the job expects ${DATA_SIZES[$1]}"
+  [[ $sum == "${DATA_SIZES[$1]}" ]] || return 1
+  # shellcheck disable=SC2034 # run_one does not say what holds
+  PROOF_WHY='' PROOF_SAID="$sum bytes"
+}
+
+# Before cells start side by side: the digests are read once, not by each of them. What does not hold, run_one refuses.
+prove_ahead() {
+  local i
+  [[ -z $HF_HOME ]] || expand_path HF_HOME
+  for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
+    [[ -n ${DATA_SUMS[i]}${DATA_LISTS[i]} ]] || continue
+    prove_data "$i" now || log "$PROOF_WHAT: $PROOF_WHY"
+  done
+}
+
 usage() {
   cat <<'USAGE'
 usage: run_queue.sh [--queue FILE] [--slots N | --gpus LIST] [--shard I/N] [--only CELL,...] [--skip-failed] [--adopt] [--dry-run]
@@ -1302,7 +1732,7 @@ main() {
   [[ -f $SELF_DIR/run_one.sh ]] || refuse "$EX_MISSING" "$SELF_DIR/run_one.sh" "it is not beside $PROG" "copy the whole folder box/ again"
   [[ -z $QUEUE_FILE || $QUEUE_FILE == /* ]] || QUEUE_FILE=$PWD/$QUEUE_FILE
   assign_gpus
-  P_NAME=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() SLOT_PID=() SLOT_RUNNER=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
+  P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() SLOT_PID=() SLOT_RUNNER=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
   NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0
   if [[ $DRY == true ]]; then
     dry_run
@@ -1334,7 +1764,8 @@ share_threads() {
   # What every cell would find out again.
   hash_tool
   ! next_todo || env_spec
-  export OMP_NUM_THREADS HASH_TOOL ENV_SPEC OVERRIDES_SAID=1
+  ((SLOTS == 1)) || ! next_todo || prove_ahead
+  export OMP_NUM_THREADS HASH_TOOL ENV_SPEC OVERRIDES_SAID=1 QUEUE_PID=$$
 }
 
 run_plan() {
@@ -1358,7 +1789,7 @@ run_plan() {
     else
       # Dry: somebody may have appended lines meanwhile.
       merge_queue
-      plan_cells
+      ((ADDED == 0)) || plan_cells
       next_todo || break
     fi
   done
@@ -1377,7 +1808,7 @@ on_stop() { # <signal>
   local pid
   [[ -z $STOPPING ]] || return 0
   STOPPING=$1
-  log "signal $1: no further cell is begun; those that run are told and may save"
+  LATE="signal $1: no further cell is begun; those that run are told and may save"
   for pid in ${SLOT_PID[@]+"${SLOT_PID[@]}"}; do
     [[ -z $pid ]] || kill -TERM "$pid" 2>/dev/null || :
   done
@@ -1386,6 +1817,7 @@ on_stop() { # <signal>
 # The sum, and the exit code: 0 only where every planned cell is done.
 finish() {
   local number
+  say_late
   say_sum
   if [[ -n $STOPPING ]]; then
     number=$(kill -l "$STOPPING") || number=15
@@ -1422,7 +1854,7 @@ dry_run() {
   done
   ((n <= 20)) || printf '  and %s more\n' $((n - 20))
   rounds=$(((C_TODO + SLOTS - 1) / SLOTS))
-  span $((rounds * NEED_MINUTES * 60))
+  span $((rounds * NEED_S))
   printf 'needs %s bytes and %s files on %s, %s bytes of memory and %s GPU(s) at a time, about %s with %s at a time\n' \
     $((C_TODO * NEED_DISK_BYTES)) $((C_TODO * NEED_FILES)) "$D" $((SLOTS * NEED_RAM_BYTES)) $((SLOTS * NEED_GPUS)) "$REPLY" "$SLOTS"
 }

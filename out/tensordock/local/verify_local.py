@@ -1125,9 +1125,13 @@ def manifest_problem(manifest):
 
 # lib/verify_report.py: the table, the receipt, RUN_FACTS.md.
 KNOWN = re.compile(r"(PULL_MANIFEST\.json|PULL_VERIFIED\.json|RUN_FACTS\.md|SHA256SUMS|FORMAL_SUCCESS(\..*)?|FORMAL_FAILURE\.json|run\.json|box\.json"
-                   r"|known_hosts(\..*)?|smoke\.json|formal\.(json|log)|formal\.failed\.tar\.gz|patrol\.json|teardown\.jsonl|queue\.tsv|events\.tsv)$")
+                   r"|known_hosts(\..*)?|smoke\.json|formal\.(json|log)|formal\.failed\.tar\.gz|patrol\.json|environment\.txt|\.environment\.key|session\.log|teardown\.jsonl|queue\.tsv|events\.tsv"
+                   r"|NEGATIVE_RESULTS(\.laptop)?\.tsv)$")
 LEFT_OVER = re.compile(r"(\..+\.tmp|\..+\.[A-Za-z0-9]{6}|.+\.(tmp|part|partial)|.+~)$")
 SYSTEM = re.compile(r"(\.DS_Store|\._.*|Thumbs\.db|desktop\.ini|\.directory|\.Spotlight-V100|\.fseventsd|\.Trashes)$", re.I)
+
+# Folders of a run's own on the box; where a whole run folder came home (from a notebook) they came along.
+ON_BOX, ON_BOX_FOLDERS = "of the run's folder on the box", ("box", "cells", "claims", "code", "data", "logs", "plans", "quarantine", "state")
 
 
 def find_strays(folder, listed):
@@ -1144,11 +1148,28 @@ def find_strays(folder, listed):
         for name in sorted(files) + links:
             path = name if below == "." else below + "/" + name
             if path not in listed:
-                kind = "by the system" if SYSTEM.match(name) else "left by an interrupted copy" if LEFT_OVER.match(name) else "not in the manifest"
+                own = below.partition("/")[0] in ON_BOX_FOLDERS
+                kind = ON_BOX if own else "by the system" if SYSTEM.match(name) else "left by an interrupted copy" if LEFT_OVER.match(name) else "not in the manifest"
                 found.append((path, kind))
         if len(found) > 100000:
             break
     return found
+
+
+def stray_lines(strays):
+    """One line for each stray, or for a folder with its count where more than two of a kind lie there."""
+    groups = collections.OrderedDict()
+    for path, kind in strays:
+        parts = path.split("/")
+        above = "/".join(parts[:2] if parts[0] == "final_ckpts" else parts[:1]) if len(parts) > 1 else ""
+        groups.setdefault((above, kind), []).append(path)
+    lines = []
+    for (above, kind), paths in groups.items():
+        if above and (len(paths) > 2 or kind == ON_BOX):
+            lines.append("%s/: %d file%s, %s" % (show(above), len(paths), "s" * (len(paths) != 1), kind))
+        else:
+            lines += ["%s: %s" % (show(path), kind) for path in paths]
+    return lines
 
 
 def metrics_of(results):
@@ -1231,10 +1252,11 @@ def print_bundle(bundle):
             print("  excepted: cell %s: %s" % (row["cell"], show(row["why"])))
         elif row["state"] != "done":
             print("  BAD cell %s: it is %s, neither done nor excepted; finish it, aggregate and pull again" % (row["cell"], row["state"]))
-    for path, kind in bundle.strays[:20]:
-        print("  stray: %s: %s; left alone" % (show(path), kind))
-    if len(bundle.strays) > 20:
-        print("  stray: and %d more" % (len(bundle.strays) - 20))
+    lines = stray_lines(bundle.strays)
+    for line in lines[:20]:
+        print("  stray: %s; left alone" % line)
+    if len(lines) > 20:
+        print("  stray: and %d more lines like these" % (len(lines) - 20))
     print("  " + ", ".join("%s %d" % pair for pair in bundle.counts.items()))
 
 
@@ -1257,6 +1279,8 @@ def write_facts(bundle):
     success = read_record(bundle.folder, "FORMAL_SUCCESS", "formal_success/1", manifest["run_id"])
     formal = "yes" if run.get("formal") is True else "no" if run.get("formal") is False else "not known"
     ended = success.get("ended") if success.get("manifest_sha256") == manifest["sha256"] else None
+    if ended and success.get("part_cells") is not None:
+        ended = "%s, of a part only: %s cells" % (ended, success["part_cells"])
     lines = ["# Run facts", "", "Written by verify_local.py from the records in this folder. Verified: %s." % bundle.summary, "",
              "- job and profile: %s, %s" % (md(JOB), md(PROFILE)), "- run id: %s" % md(manifest["run_id"]), "- commit: %s" % md(manifest["commit"]),
              "- branch: %s" % md(run.get("branch", "not known")), "- formal: %s" % formal,

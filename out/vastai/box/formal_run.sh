@@ -25,12 +25,12 @@ DATA_DIR=${DATA_DIR-/workspace}
 DURABLE_DIR=${DURABLE_DIR-}
 # may be lost at any time
 SCRATCH=${SCRATCH-/tmp}
+# cache of Hugging Face; empty: the library's own place
+HF_HOME=${HF_HOME-/workspace/.cache/huggingface}
 # what a detached run is started with
 DETACH=${DETACH-tmux}
 # the interpreter
 PY=${PY-python}
-# used where that is missing
-readonly DETACH_FALLBACK=nohup
 # where it is mounted
 readonly DURABLE_TIER_PATH=''
 # what shows that the tier is there
@@ -57,8 +57,8 @@ readonly NEED_DISK_BYTES=10000000
 readonly NEED_FILES=20
 # host memory for one cell
 readonly NEED_RAM_BYTES=1000000000
-# expected minutes for one cell
-readonly NEED_MINUTES=1
+# expected seconds for one cell
+readonly NEED_S=6
 # what a finished cell has, relative to CELL_DIR
 readonly -a REQUIRED=(
   best.pth
@@ -68,6 +68,14 @@ readonly -a REQUIRED=(
 readonly -a DATA_PATHS=()
 # and how many files each must hold
 readonly -a DATA_FILES=()
+# and how many bytes; empty: not said
+readonly -a DATA_SIZES=()
+# and its digest, where it is one file
+readonly -a DATA_SUMS=()
+# and the list of its digests, relative to the code
+readonly -a DATA_LISTS=()
+# hf_home: below HF_HOME, not below the code
+readonly -a DATA_UNDER=()
 # switches the box off from inside; empty: the profile does not say that this stops the meter
 readonly -a POWER_OFF_COMMAND=()
 # --- end of bound values ---
@@ -134,7 +142,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -186,6 +194,11 @@ require_path() { # <variable name>
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
@@ -194,12 +207,20 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # Put TEXT into FILE: temporary name beside it, flushed, renamed, read back.
 # With "soon" nothing is flushed: for what may be lost in a power cut, because its loss is seen and costs little.
 # With "behind" the paths that follow are flushed with the text in one call, before the rename: the name speaks of them.
 # The rename itself may be lost; the old text is then still true.
 replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74 with nothing changed under the name
-  local file=$1 text=$2 dir=${1%/*} tmp how=${3-}
+  local REPLY file=$1 text=$2 dir=${1%/*} tmp how=${3-}
   shift $(($# < 3 ? $# : 3))
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
@@ -209,7 +230,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
     return "$EX_COPY"
   fi
   [[ -n $how ]] || flush "$dir"
-  [[ $(<"$file") == "${text%$'\n'}" ]] || {
+  read_text "$file" && [[ $REPLY == "$text" ]] || {
     log "$file does not read back as it was written"
     return "$EX_COPY"
   }
@@ -254,8 +275,8 @@ record_open() { # <schema>
   RECORD='{'$'\n''  "schema": "'$1'"'
 }
 record_text() { # <name> <text>
-  local REPLY
-  record_fit "$2"
+  local REPLY=$2
+  [[ $2 != *[\"\\[:cntrl:]]* ]] || record_fit "$2"
   RECORD+=,$'\n''  "'$1'": "'$REPLY'"'
 }
 record_raw() { # <name> <integer, true, false or null>
@@ -287,49 +308,48 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
+  local REPLY file=$1 schema=$2 run_id=${3-}
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
+  read_text "$file" || return 2
+  parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
+parse_record() { # returns: 0, or 2 where it is not a whole record
+  local IFS=$'\n' line member value in_list=0
+  local -a lines=()
+  [[ $REPLY == '{'$'\n'*$'\n''}'$'\n' && $REPLY != *$'\n\n'* ]] || return 2
+  REPLY=${REPLY#'{'$'\n'}
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${REPLY%$'\n''}'$'\n'})
+  set +f
+  for line in ${lines[@]+"${lines[@]}"}; do
+    case $line in
+      '  "'[a-z]*'": '*)
+        member=${line#'  "'}
+        member=${member%%\"*}
+        value=${line#*'": '}
+        value=${value%,}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        case $value in
+          '"'*'"') value=${value#\"} && value=${value%\"} ;;
+          null) value='' ;;
+          true | false) ;;
+          '[') in_list=1 && continue ;;
+          '[]') continue ;;
+          *) [[ $value == [0-9-]* && ${value#-} != *[!0-9]* && $value != - ]] || return 2 ;;
+        esac
+        printf -v "R_$member" '%s' "$value"
+        ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      *) return 2 ;;
+    esac
+  done
 }
 
 # lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
@@ -376,18 +396,20 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -400,7 +422,7 @@ hash_tool_small() {
 hash_text() { # <text>    sets REPLY
   local HASH_TOOL=${HASH_TOOL-}
   hash_tool_small
-  REPLY=$(printf '%s' "$1" | hash_stream) || { REPLY= && return 1; }
+  REPLY=$(exec_hash_tool < <(printf '%s' "$1")) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -444,22 +466,47 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Is PATH a mount point of its own? By the kernel's list, which costs no look at a dead mount.
-is_mount_point() { # <path>
+# The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
+# which costs no look at a dead mount; the last of several mounts at one place hides the others.
+mount_type() { # <path>
   local line fields
+  REPLY=''
   while IFS= read -r line; do
     read -ra fields <<<"$line"
     # The kernel writes a blank as \040.
-    [[ ${fields[4]-} != "${1// /\\040}" ]] || return 0
+    [[ ${fields[4]-} == "${1// /\\040}" && $line == *' - '* ]] || continue
+    line=${line#* - }
+    REPLY=${line%% *}
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
-  return 1
+  [[ -n $REPLY ]]
+}
+# What a type of file system is made of, into REPLY: network, local, or unknown (virtiofs, 9p: what the host has).
+mount_kind() { # <type>
+  case $1 in
+    fuseblk | fuse.fuse-overlayfs | ext[234] | xfs | btrfs | bcachefs | zfs | f2fs | overlay | tmpfs | ramfs | vfat | ntfs3) REPLY=local ;;
+    nfs | nfs4 | cifs | smb3 | ceph | lustre | gpfs | beegfs | glusterfs | moosefs | wekafs | panfs | afs | fuse | fuse.*) REPLY=network ;;
+    *) REPLY=unknown ;;
+  esac
 }
 
 # Is the tier at PATH there, by its profile's proof? Says why not into REPLY.
-prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
+prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
+  local type
   REPLY=
   case $2 in
-    mount) is_mount_point "$1" || REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk" ;;
+    mount | mount-network | mount-local)
+      if ! mount_type "$1"; then
+        REPLY="$1 is not a mount point: the storage is not attached, and files there would go to another disk"
+      else
+        type=$REPLY
+        mount_kind "$type"
+        case $2,$REPLY in
+          mount-network,local) REPLY="$1 is a local disk ($type), not the storage of the network that is meant: it does not survive as that does" ;;
+          mount-local,network) REPLY="$1 is storage of the network ($type), not the box's own disk that is meant" ;;
+          *) REPLY= ;;
+        esac
+      fi
+      ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
     *) REPLY="the proof '$2' is not known" ;;
@@ -467,19 +514,26 @@ prove_tier() { # <path of the tier> <mount, marker or none>    returns: 0 or 74
   [[ -z $REPLY ]] || return "$EX_COPY"
 }
 
-# The durable tier, proven before the first byte goes to it. Refuses 74.
+# Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
-prove_durable() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
-  [[ -n $DURABLE_DIR ]] || return 0
+durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
   local REPLY tier=$DURABLE_TIER_PATH
+  TIER_SAID=()
+  [[ -n $DURABLE_DIR ]] || return 0
   expand_path tier
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
-      refuse "$EX_COPY" "the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only"
+      TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
   elif [[ ! -d $DURABLE_DIR ]]; then
     # Not the profile's place: then nothing proves it but that a person made the folder.
-    refuse "$EX_COPY" "DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR"
+    TIER_SAID=("DURABLE_DIR=$DURABLE_DIR" "it is not the profile's tier ($tier) and is no folder" "make the folder on storage that survives, or unset DURABLE_DIR")
   fi
+  ((${#TIER_SAID[@]} == 0)) || return "$EX_COPY"
+}
+
+# The durable tier, proven before the first byte goes to it. Refuses 74.
+prove_durable() {
+  durable_there || refuse "$EX_COPY" "${TIER_SAID[@]}"
 }
 
 # lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
@@ -515,30 +569,45 @@ scratch_apart() {
   done
 }
 
+# The real path of a folder, into REPLY, without a process: there and back again.
+real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+  local before=$PWD
+  REPLY=''
+  cd -P -- "$1" 2>/dev/null || return 1
+  REPLY=$PWD
+  # The folder that we stood in may be gone by now; nothing that follows needs it.
+  cd -- "$before" 2>/dev/null || :
+}
+
 # The real folder of this script, into SELF_DIR: its siblings lie there, and a moved link changes nothing.
 self_dir() {
-  local dir=${BASH_SOURCE[0]-}
+  local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  SELF_DIR=$(cd -P -- "${dir%/*}" && pwd -P)
+  real_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Digest of the folder that this script lies in, into REPLY: which scripts these are.
 box_digest() { # <folder box/>
-  local file text=''
+  local HASH_TOOL=${HASH_TOOL-} file said='' text=''
+  local -a files=()
   for file in "$1"/*; do
-    [[ -f $file ]] || continue
-    hash_file "$file" || return "$EX_INTEGRITY"
-    text+="$REPLY  ${file##*/}"$'\n'
+    [[ ! -f $file ]] || files+=("$file")
   done
+  hash_tool_small
+  ((${#files[@]} == 0)) || said=$(exec_hash_tool "${files[@]}" 2>/dev/null) || return "$EX_INTEGRITY"
+  while IFS= read -r file; do
+    [[ -z $file ]] || text+="${file:0:64}  ${file##*/}"$'\n'
+  done <<<"$said"
   hash_text "$text"
 }
 
 # Is there anything at FOLDER or above it that git would take for a repository? Where there is not, it need not be asked.
 may_be_repository() { # <folder>
-  local dir
+  local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  dir=$(cd -P -- "$1" 2>/dev/null && pwd -P) || return 0
+  real_folder "$1" || return 0
+  dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
     [[ -n $dir ]] || return 1
@@ -587,25 +656,28 @@ new_run() { # <formal> <shard>: create the record, or find that another start wa
 
 # Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
-  local rc=0 text
+  local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
   ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
   ((rc == 1)) || return 0
   [[ $B != "$D" && -e $B/run.json ]] || return 1
   read_record "$B/run.json" run/1 ||
     refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
-  text=$(<"$B/run.json")
-  create_once "$D/run.json" "$text"$'\n' || [[ $? -eq 1 ]] || return "$EX_COPY"
+  read_text "$B/run.json"
+  create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
 }
 
 # The durable copy: made where it is missing, refused where it is another run's.
 mirror_run() {
   [[ $B != "$D" ]] || return 0
-  local id=$R_run_id text rc=0
-  text=$(<"$D/run.json")
+  local REPLY id=$R_run_id text rc=0
+  read_text "$D/run.json" || refuse "$EX_INTEGRITY" "$D/run.json" "it cannot be read" "look at the data tier"
+  text=$REPLY
+  # The very same text is the very same run.
+  ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
   [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
-  create_once "$B/run.json" "$text"$'\n' || [[ $? -eq 1 ]] ||
+  create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
     refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
@@ -681,15 +753,16 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 # needs: exit log path
 
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
+# What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
   # Set once: to switch the locale for each line costs more than all the rest.
-  local LC_ALL=C file=$1 line n=0 name command
+  local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  QUEUE_NAMES=()
-  QUEUE_COMMANDS=()
   [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
-  ! IFS= read -r -d '' line <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
+  [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
+  QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -713,6 +786,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     QUEUE_COMMANDS+=("$command")
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
+  QUEUE_TEXT=$text
 }
 
 # What is wrong with one line.
@@ -722,6 +796,198 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
   [[ $4 == *[![:space:]]* ]] || refuse "$EX_CONFIG" "$1" "cell '${3//[[:cntrl:]]/?}' has no command" "write name<TAB>command"
   check_name "$3" "$1: cell"
   refuse "$EX_CONFIG" "$1" "cell '$3' stands in line $5 too (upper and lower case count as one)" "give each cell a name of its own"
+}
+
+# lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
+# needs: exit log file proc
+# reads: D
+
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+last_claim() { # <cell>
+  local path n boot='' ticks='' REPLY
+  CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
+  for path in "$D/claims/$1"/[0-9]*; do
+    n=${path##*/}
+    [[ $n =~ ^[0-9]+$ ]] || continue
+    ((10#$n <= CLAIM_N)) || CLAIM_N=$((10#$n))
+  done
+  ((CLAIM_N > 0)) || return 0
+  printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
+  CLAIM_STATE=dead
+  this_host
+  if [[ -z $ticks ]]; then
+    # Somebody is writing it right now, or died at it: a minute tells.
+    [[ -z $(find "$path" -mmin -1 2>/dev/null) ]] || CLAIM_STATE=live
+  elif [[ $CLAIM_HOST != "$REPLY" ]]; then
+    [[ -e $D/claims/.gone/${CLAIM_HOST//\//_} ]] || CLAIM_STATE=foreign
+  else
+    this_boot_id
+    if [[ $boot == "$REPLY" ]] && same_process "$CLAIM_PID" "$ticks"; then CLAIM_STATE=live; fi
+  fi
+}
+
+# lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
+# needs: exit log proc claim
+# reads: D B RUN_ID
+
+# The records below a folder, a line each: tag cell state class attempt command files started ended exit why, with
+# US (31) between. What is not a whole record of this run has the state unknown. Prints.
+scan_records() { # <folder> <tag>
+  [[ -d $1 ]] || return 0
+  # An empty file has no line, so awk does not see it.
+  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -size 0 -print 2>/dev/null | sed "s|.*/||; s|\\.json\$||; s|^|$2"$'\037''|; s|$|'$'\037''unknown|'
+  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -type f -exec awk -v run="$RUN_ID" -v tag="$2" -v s=$'\037' '
+    function put(   whole) {
+      if (name == "") return
+      whole = ok && closed && v["schema"] == "cell/1" && v["run_id"] == run && v["cell"] == name && v["state"] != ""
+      print tag s name s (whole ? v["state"] : "unknown") s v["class"] s v["attempt"] s v["command_sha256"] s v["files_sha256"] s v["started"] s v["ended"] s v["exit"] s v["why"]
+    }
+    FNR == 1 {
+      put()
+      name = FILENAME; sub(/.*\//, "", name); sub(/\.json$/, "", name)
+      ok = ($0 == "{"); closed = 0; split("", v)
+      next
+    }
+    closed { ok = 0 }
+    $0 == "}" { closed = 1; next }
+    /^  "[a-z0-9_]+": / {
+      line = substr($0, 4); at = index(line, "\""); key = substr(line, 1, at - 1); val = substr(line, at + 3)
+      sub(/,$/, "", val)
+      if (substr(val, 1, 1) == "\"") val = substr(val, 2, length(val) - 2)
+      v[key] = (val == "null" ? "" : val)
+      next
+    }
+    { ok = 0 }
+    END { put() }' {} +
+}
+
+# Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then the
+# fields of the record on the data tier. In the bundle is a cell whose record there says done over the very list beside it.
+read_states() {
+  local line
+  local -a lines
+  declare -gA RECORD_OF=()
+  mapfile -t lines < <({
+    [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    scan_records "$B/records" B
+    scan_records "$D/state" D
+  } 2>/dev/null | awk -F$'\037' '
+    function rest() { return FS $3 FS $4 FS $5 FS $8 FS $9 FS $10 FS $11 }
+    NF == 1 { n = $0; sub(/.*\//, "", n); sub(/\.sha256$/, "", n); digest[n] = substr($0, 1, 64); next }
+    $1 == "B" { has[$2] = ($3 == "done" && $7 != "" && digest[$2] == $7) ? 1 : 2; alone[$2] = rest(); next }
+    { print $2 FS (($2 in has) ? has[$2] : 0) rest(); delete alone[$2] }
+    END { for (n in alone) print n FS has[n] alone[n] }')
+  for line in ${lines[@]+"${lines[@]}"}; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
+}
+
+# One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.
+# shellcheck disable=SC2034 # a row is whole; a script reads the columns that it needs
+cell_record_of() { # <cell>
+  C_BUNDLE=0 C_STATE='' C_CLASS='' C_ATTEMPT='' C_STARTED='' C_ENDED='' C_EXIT='' C_WHY=''
+  [[ -n ${RECORD_OF[$1]-} ]] || return 0
+  local IFS=$'\037' fields
+  set -f
+  # shellcheck disable=SC2206 # split at US, which no field holds
+  fields=(${RECORD_OF[$1]})
+  set +f
+  C_BUNDLE=${fields[0]-} C_STATE=${fields[1]-} C_CLASS=${fields[2]-} C_ATTEMPT=${fields[3]-} C_STARTED=${fields[4]-}
+  C_ENDED=${fields[5]-} C_EXIT=${fields[6]-} C_WHY=${fields[7]-}
+}
+
+# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY.
+state_now() { # <cell>
+  local line=${RECORD_OF[$1]-} next
+  case $line in
+    1*) REPLY='done' && return 0 ;;
+    '')
+      REPLY=pending
+      [[ ! -d $D/claims/$1 ]] || claim_says "$1"
+      return 0
+      ;;
+  esac
+  cell_record_of "$1"
+  REPLY=$C_STATE
+  case $REPLY in
+    'done') REPLY=unsynced ;;
+    failed | preempted | unsynced)
+      # A claim newer than the record is an attempt that has just begun, or died before its record.
+      printf -v next '%s/claims/%s/%03d' "$D" "$1" $((${C_ATTEMPT:-0} + 1))
+      [[ ! -e $next ]] || claim_says "$1"
+      ;;
+    running | unknown) claim_says "$1" ;;
+    *) REPLY=unknown ;;
+  esac
+}
+claim_says() { # <cell>    running where somebody lives behind the last claim, else unknown
+  last_claim "$1"
+  case $CLAIM_STATE in
+    live | foreign) REPLY=running ;;
+    # A folder alone is no claim: the cell was refused before it.
+    none) [[ -z ${RECORD_OF[$1]-} ]] && REPLY=pending || REPLY=unknown ;;
+    *) REPLY=unknown ;;
+  esac
+}
+
+# What the cells took that are done, by their own records: DONE_S seconds, all DONE_N of them together.
+cells_took() { # reads: RECORD_OF
+  read -r DONE_S DONE_N < <(printf '%s\n' ${RECORD_OF[@]+"${RECORD_OF[@]}"} | awk -F$'\037' '
+    # Days since 1970 of a civil date: no date tool for each line.
+    function at(t,   y, m, d, era, yoe, doy) {
+      y = substr(t, 1, 4) + 0; m = substr(t, 6, 2) + 0; d = substr(t, 9, 2) + 0
+      if (m <= 2) y--
+      era = int(y / 400); yoe = y - era * 400; doy = int((153 * (m + (m > 2 ? -3 : 9)) + 2) / 5) + d - 1
+      return (era * 146097 + yoe * 365 + int(yoe / 4) - int(yoe / 100) + doy - 719468) * 86400 + substr(t, 12, 2) * 3600 + substr(t, 15, 2) * 60 + substr(t, 18, 2)
+    }
+    $2 == "done" && $5 ~ /^[0-9]/ && $6 ~ /^[0-9]/ { sum += at($6) - at($5); n++ }
+    END { print sum + 0, n + 0 }') || :
+  DONE_S=${DONE_S:-0} DONE_N=${DONE_N:-0}
+}
+
+# lib/roster.bash: the run's own queue: what its source has new is appended, nothing leaves, no command changes.
+# needs: exit log path file queue run
+# reads: D SELF_DIR QUEUE_FILE JOB RUN_SHARD
+
+# Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
+merge_queue() { # returns: 0; ADDED says how many cells are new
+  local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
+  local -a names commands lines=()
+  local -A known=() folded=()
+  ADDED=0
+  read_queue "$source"
+  text=$QUEUE_TEXT
+  names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
+  if [[ -e $D/queue.tsv ]]; then
+    read_queue "$D/queue.tsv"
+    # The usual case: the run has all of it, and nothing else.
+    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || return 0
+  else
+    QUEUE_NAMES=() QUEUE_COMMANDS=()
+  fi
+  n=${#QUEUE_NAMES[@]}
+  for ((i = 0; i < n; i++)); do
+    known[${QUEUE_NAMES[i]}]=${QUEUE_COMMANDS[i]}
+  done
+  for ((i = mine; i < ${#names[@]}; i += of)); do
+    if [[ ${known[${names[i]}]-} == "${commands[i]}" ]]; then continue; fi
+    [[ -z ${known[${names[i]}]-} ]] ||
+      refuse "$EX_GATE" "cell ${names[i]}" "its command in $source differs from the run's own in $D/queue.tsv" "undo the change and continue, or begin anew with RUN=$JOB.2"
+    QUEUE_NAMES+=("${names[i]}") QUEUE_COMMANDS+=("${commands[i]}")
+    ADDED=$((ADDED + 1))
+  done
+  ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $RUN_SHARD" "it owns no cell of $source" "give fewer shards"
+  ((ADDED == 0)) || QUEUE_TEXT=''
+  [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
+      refuse "$EX_CONFIG" "cell ${QUEUE_NAMES[i]}" "the run has a cell whose name differs in upper and lower case only" "give it a name of its own"
+    fi
+    folded[${QUEUE_NAMES[i],,}]=1
+    lines+=("${QUEUE_NAMES[i]}"$'\t'"${QUEUE_COMMANDS[i]}")
+  done
+  printf -v text '%s\n' "${lines[@]}"
+  replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
+  QUEUE_TEXT=$text
 }
 
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
@@ -809,12 +1075,19 @@ git_look() { # returns: 0 looked, 1 git failed
         ;;
       *) GIT_DIRTY+=("$entry") ;;
     esac
-  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c status.renames=false status --porcelain=v1 -z \
+  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
     --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\0')
+  ((ended)) || return 1
   # Files that a person told git not to look at are hidden edits waiting to happen.
+  ended=0
   while IFS= read -r -d '' entry; do
-    [[ $entry != [a-z]\ * ]] || GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}")
-  done < <(git_here ls-files -v -z 2>/dev/null)
+    case $entry in
+      '== end') ended=1 ;;
+      [a-z]\ *) GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}") ;;
+      # A sparse checkout leaves such files out; one that is there is not compared.
+      S\ *) [[ ! -e $GIT_TOP/${entry:2} && ! -L $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
+    esac
+  done < <(git_here ls-files -v -z 2>/dev/null && printf '== end\0')
   ((ended))
 }
 
@@ -849,7 +1122,7 @@ git_stash() { # <protected folder...>
   local REPLY name entry
   for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"}; do
     case $entry in
-      hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged FILE, then commit it" ;;
+      hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged --no-skip-worktree FILE, then commit it" ;;
       UU* | AA* | DD* | AU* | UA* | DU* | UD*) git_refuse "git stash in $GIT_TOP" "a merge is unfinished: $entry" "finish or abort the merge" ;;
     esac
   done
@@ -879,16 +1152,17 @@ git_clean() { # <stash: true or false> <protected folder...>
   git_refuse "git status in $GIT_TOP" "$((${#GIT_DIRTY[@]})) changed and ${#GIT_UNTRACKED[@]} untracked files (listed above) are in no commit" "$remedy"
 }
 
-# Each submodule is there and at the commit that the parent names (status has said so); its commit goes into the log.
-git_submodules() {
+# Each submodule is there and at the commit that the parent names (status has said so); its commit is kept for the plan.
+git_submodules() { # sets GIT_SUBMODULES
   local line
+  GIT_SUBMODULES=()
   [[ -f $GIT_TOP/.gitmodules ]] || return 0
   while IFS= read -r line; do
     case $line in
       -*) git_refuse "git submodule in $GIT_TOP" "not initialised: ${line#-}" "git -C $GIT_TOP submodule update --init --recursive" ;;
       +* | U*) git_refuse "git submodule in $GIT_TOP" "not at the recorded commit: ${line#?}" "git -C $GIT_TOP submodule update, or commit the new one" ;;
       '') ;;
-      *) log "submodule ${line# }" ;;
+      *) GIT_SUBMODULES+=("${line# }") && log "submodule ${line# }" ;;
     esac
   done < <(git_here submodule status --recursive 2>&1)
 }
@@ -958,14 +1232,6 @@ detach_dir() { # <start id>    returns: 0, or 74 where it cannot be made
   DETACH_DIR=/tmp/gr-${EUID:-$(id -u)}-$1
   # mkdir fails where the name exists, also as somebody's link: nobody else's folder is ever used or changed.
   mkdir -m 700 -- "$DETACH_DIR" 2>/dev/null || return "$EX_COPY"
-}
-
-detach_have() { # <primitive>    returns: 0 where its tool is on PATH
-  case $1 in
-    tmux | screen) command -v "$1" >/dev/null 2>&1 ;;
-    nohup) command -v setsid >/dev/null 2>&1 ;;
-    *) return 1 ;;
-  esac
 }
 
 # The multiplexer with its own server and no start-up file; never inside the one that we may be typed in.
@@ -1053,33 +1319,6 @@ detach_inside() { # <primitive> <socket> <session name>
   esac
 }
 
-# Does the primitive really work here? A trial session that leaves a file. Says why not into REPLY.
-detach_trial() { # <primitive>    returns: 0 or 1
-  local dir=${DETACH_DIR-} tries=0 rc=0
-  REPLY=''
-  detach_have "$1" || {
-    REPLY="not installed"
-    return 1
-  }
-  detach_dir "try$$$RANDOM" || {
-    REPLY="no private folder can be made under /tmp"
-    return 1
-  }
-  # shellcheck disable=SC2016 # for the bash that is started
-  if detach_start "$1" "$DETACH_DIR/s" gr_try "$DETACH_DIR/log" "$BASH" -c 'printf ok >"$1"' try "$DETACH_DIR/ok"; then
-    while [[ ! -s $DETACH_DIR/ok ]] && ((tries++ < 100)); do sleep 0.05 2>/dev/null || sleep 1; done
-    [[ -s $DETACH_DIR/ok ]] || { REPLY="a trial session was accepted, but did not run" && rc=1; }
-  else
-    rc=1
-    IFS= read -r REPLY <"$DETACH_DIR/log" || :
-    REPLY=${REPLY:-"a trial session was not accepted"}
-  fi
-  # Our own folder: mkdir made it a moment ago.
-  rm -rf -- "${DETACH_DIR:?}"
-  DETACH_DIR=$dir
-  return "$rc"
-}
-
 # The environment of now into FILE, NUL-separated: no server's, and no argument list shows it.
 detach_save_env() { # <file>
   (
@@ -1106,151 +1345,9 @@ detach_load_env() { # <file>
 # lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
 # needs: room
 
-# CPUs in a list like 0-3,8 (affinity), into REPLY.
-count_list() { # <list>
-  local part parts n=0
-  IFS=, read -ra parts <<<"$1"
-  for part in ${parts[@]+"${parts[@]}"}; do
-    if [[ $part =~ ^([0-9]+)-([0-9]+)$ ]]; then
-      n=$((n + BASH_REMATCH[2] - BASH_REMATCH[1] + 1))
-    elif [[ $part =~ ^[0-9]+$ ]]; then
-      n=$((n + 1))
-    fi
-  done
-  REPLY=$n
-}
-
-# Our cgroup's folder for a controller (v1), or the unified one for an empty name, into REPLY; 1 where there is none.
-cgroup_path() { # <controller or empty>
-  local n list path
-  REPLY=
-  while IFS=: read -r n list path; do
-    if [[ -z $1 && $n == 0 && -z $list ]] || [[ -n $1 && ,$list, == *",$1,"* ]]; then
-      REPLY=$path
-      return 0
-    fi
-  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/cgroup"
-  return 1
-}
-
-# The smallest of a limit file from our cgroup up to the root: a parent's limit binds as well.
-# In a container the path may be the host's and lead nowhere; then the mount's own root is ours.
-cgroup_walk() { # <mount> <path> <reader function>    calls the reader with each folder that exists
-  local dir=$2
-  dir=${dir%/}
-  while :; do
-    [[ ! -d $1$dir ]] || "$3" "$1$dir"
-    [[ -n $dir ]] || return 0
-    dir=${dir%/*}
-  done
-}
-
-first_line() { # <file>    into REPLY; 1 where it cannot be read
-  REPLY=
-  { IFS= read -r REPLY <"$1" || [[ -n $REPLY ]]; } 2>/dev/null
-}
-
-read_cpu_v2() { # <folder>
-  local quota period
-  first_line "$1/cpu.max" || return 0
-  read -r quota period <<<"$REPLY"
-  [[ $quota =~ ^[0-9]+$ && ${period:-0} -gt 0 ]] || return 0
-  keep_quota "$quota" "$period"
-}
-read_cpu_v1() { # <folder>
-  local quota
-  first_line "$1/cpu.cfs_quota_us" || return 0
-  quota=$REPLY
-  first_line "$1/cpu.cfs_period_us" || return 0
-  [[ $quota =~ ^[1-9][0-9]*$ && $REPLY =~ ^[1-9][0-9]*$ ]] || return 0
-  keep_quota "$quota" "$REPLY"
-}
-keep_quota() { # <quota> <period>    the smallest, in hundredths of a CPU
-  local hundredths=$(($1 * 100 / $2))
-  [[ -n $CPU_QUOTA && $CPU_QUOTA -le $hundredths ]] || CPU_QUOTA=$hundredths
-}
-read_mem() { # <folder>
-  local file limit used
-  for file in memory.max memory.high memory.limit_in_bytes; do
-    first_line "$1/$file" || continue
-    limit=$REPLY
-    # Version 1 writes "no limit" as a number near 2^63.
-    if [[ ! $limit =~ ^[0-9]{1,18}$ ]] || ((limit >= 1 << 60)); then continue; fi
-    [[ -z $RAM_LIMIT || $limit -lt $RAM_LIMIT ]] || continue
-    RAM_LIMIT=$limit RAM_USED=''
-    for used in memory.current memory.usage_in_bytes; do
-      if first_line "$1/$used" && [[ $REPLY =~ ^[0-9]{1,18}$ ]]; then RAM_USED=$REPLY; fi
-    done
-  done
-}
-
-# CPU_NPROC CPU_AFFINITY CPU_QUOTA (hundredths) and the smallest of them, CPUS; empty = cannot be read.
-probe_cpus() {
-  local line path root=${FAKE_ROOT-}/sys/fs/cgroup
-  CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
-  # nproc believes OMP_NUM_THREADS; this is about the machine.
-  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
-  [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
-  while IFS= read -r line; do
-    [[ $line == Cpus_allowed_list:* ]] || continue
-    count_list "${line##*[[:space:]]}"
-    CPU_AFFINITY=$REPLY
-  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/status"
-  if cgroup_path ''; then cgroup_walk "$root" "$REPLY" read_cpu_v2; fi
-  if cgroup_path cpu; then
-    path=$REPLY
-    for line in cpu cpu,cpuacct; do cgroup_walk "$root/$line" "$path" read_cpu_v1; done
-  fi
-  for line in "$CPU_NPROC" "$CPU_AFFINITY" "${CPU_QUOTA:+$((CPU_QUOTA / 100))}"; do
-    [[ -z $line || (-n $CPUS && $CPUS -le $line) ]] || CPUS=$line
-  done
-  CPUS=${CPUS:-1}
-  ((CPUS > 0)) || CPUS=1
-}
-
-# RAM_TOTAL RAM_AVAILABLE RAM_LIMIT RAM_USED (the limit's own use) and what is free for us, RAM_FREE, in bytes.
-probe_ram() {
-  local name value rest root=${FAKE_ROOT-}/sys/fs/cgroup
-  RAM_TOTAL='' RAM_AVAILABLE='' RAM_LIMIT='' RAM_USED='' RAM_FREE=''
-  while read -r name value rest; do
-    case $name in
-      MemTotal:) RAM_TOTAL=$((value * 1024)) ;;
-      MemAvailable:) RAM_AVAILABLE=$((value * 1024)) ;;
-    esac
-  done 2>/dev/null <"${FAKE_ROOT-}/proc/meminfo"
-  if cgroup_path ''; then cgroup_walk "$root" "$REPLY" read_mem; fi
-  if cgroup_path memory; then cgroup_walk "$root/memory" "$REPLY" read_mem; fi
-  RAM_FREE=${RAM_AVAILABLE:-$RAM_TOTAL}
-  if [[ -n $RAM_LIMIT ]]; then
-    value=$((RAM_LIMIT - ${RAM_USED:-0}))
-    ((value >= 0)) || value=0
-    [[ -n $RAM_FREE && $RAM_FREE -le $value ]] || RAM_FREE=$value
-  fi
-}
-
-# The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
+# Up to so many MiB in use a GPU counts as free: driver and display take some (X8).
 # shellcheck disable=SC2034 # a script reads what it needs
-probe_gpus() {
-  local said rc=0 line run=()
-  GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
-  command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 20); fi
-  said=$(${run[@]+"${run[@]}"} nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits 2>&1 </dev/null) || rc=$?
-  ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
-  # "No devices were found" comes with status 0, and so may a driver mismatch.
-  while IFS= read -r line; do
-    [[ $line =~ ^[0-9]+,\ [^,]+,\ [0-9.]+, ]] && GPU_LINES+=("$line")
-  done <<<"$said"
-  GPU_COUNT=${#GPU_LINES[@]}
-  if ((GPU_COUNT > 0 && rc == 0)); then
-    GPU_STATE=ok
-  elif [[ $said == *'No devices'* ]]; then
-    GPU_STATE=none GPU_WHY="nvidia-smi: No devices were found"
-  else
-    GPU_COUNT='' GPU_WHY="nvidia-smi (status $rc): ${said%%$'\n'*}"
-    GPU_WHY=${GPU_WHY//[[:cntrl:]]/ }
-  fi
-}
+readonly GPU_FREE_MIB=500
 
 # Workers and threads for one cell of SLOTS side by side: THREADS and WORKERS. Fewer is the safe side.
 recommend() { # <slots> <bytes that a cell needs>
@@ -1312,9 +1409,10 @@ take_formal() {
   F_PID=${R_pid-} F_TICKS=${R_start_ticks-} F_DIGEST=${R_box_digest-} F_POWER=${R_power_off-} F_SINCE=${R_since-} F_STATE=${R_state-}
 }
 
-# Is FORMAL_SUCCESS there for this run and start, over the manifest that lies in B now?
-success_holds() { # <start id>    returns: 0, or 1 with the reason in REPLY
+# Is FORMAL_SUCCESS there for this run and start, over the manifest that lies in B now? A proof of a part says so.
+success_holds() { # <start id>    returns: 0 with PART_SAID, or 1 with the reason in REPLY
   local start=$1 rc=0 said
+  PART_SAID=''
   read_record "$B/FORMAL_SUCCESS" formal_success/1 "$RUN_ID" || rc=$?
   case $rc in
     1) REPLY="there is no $B/FORMAL_SUCCESS" && return 1 ;;
@@ -1323,6 +1421,7 @@ success_holds() { # <start id>    returns: 0, or 1 with the reason in REPLY
   [[ ${R_start_id-} == "$start" ]] || { REPLY="$B/FORMAL_SUCCESS is of another start (${R_start_id-})" && return 1; }
   said=${R_manifest_sha256-}
   hash_file "$B/PULL_MANIFEST.json" && [[ $REPLY == "$said" ]] || { REPLY="$B/FORMAL_SUCCESS was said over another PULL_MANIFEST.json" && return 1; }
+  [[ -z ${R_part_cells-} ]] || PART_SAID="a part only: $R_part_cells cells, named in plans/$start.tsv; ${R_cells_done-} of the ${R_cells_expected-} cells of the run are done"
   REPLY=''
 }
 
@@ -1346,7 +1445,11 @@ judge_formal() {
   case ${R_state-} in
     success)
       FORMAL_STATE=success
-      success_holds "$F_START" || FORMAL_STATE=unknown FORMAL_WHY="the record says success, but ${REPLY-}"
+      if success_holds "$F_START"; then
+        [[ -z $PART_SAID ]] || FORMAL_WHY="$PART_SAID${FORMAL_WHY:+; $FORMAL_WHY}"
+      else
+        FORMAL_STATE=unknown FORMAL_WHY="the record says success, but ${REPLY-}"
+      fi
       ;;
     failed | stopped) FORMAL_STATE=$R_state ;;
     starting | running | aggregating)
@@ -1375,11 +1478,12 @@ lost_after_all() {
     failed | stopped | success) FORMAL_STATE=$R_state FORMAL_WHY=${R_why-} ;;
   esac
   if [[ $FORMAL_STATE != failed && $FORMAL_STATE != stopped ]] && success_holds "$F_START"; then
-    FORMAL_STATE=success FORMAL_WHY="its process ended right after it had written FORMAL_SUCCESS"
+    FORMAL_STATE=success FORMAL_WHY="${PART_SAID:+$PART_SAID; }its process ended right after it had written FORMAL_SUCCESS"
   fi
 }
 
-# A detached part of this run that is at work, whatever the records say: it stands in D and runs our own words.
+# A process of this run's detached part that is at work, whatever the records say: it stands in D and runs our own words.
+# Where the part itself was killed, what it had started goes on.
 live_detached() { # returns: 0 with its number in REPLY, 1 there is none
   local dir word
   local -a words
@@ -1387,9 +1491,30 @@ live_detached() { # returns: 0 with its number in REPLY, 1 there is none
     [[ $dir/cwd -ef $D ]] || continue
     words=()
     { while IFS= read -r -d '' word; do words+=("$word"); done <"$dir/cmdline"; } 2>/dev/null || continue
-    [[ ${words[1]-} == */"$PROG" && (${words[2]-} == _run || ${words[2]-} == _enter) ]] || continue
+    case ${words[1]-},${words[2]-} in
+      */"$PROG",_run | */"$PROG",_enter) ;;
+      */run_queue.sh,--dry-run | */aggregate_to_fs.sh,--help) continue ;;
+      */run_queue.sh,* | */aggregate_to_fs.sh,*) ;;
+      *) continue ;;
+    esac
     REPLY=${dir#/proc/}
     return 0
+  done
+  return 1
+}
+
+# Of a start and its detached part one takes the mark in the private folder, in one step: whoever has it decides whether the
+# part begins. Where the folder is gone it cannot begin either.
+bar_detached() { # <start id>    returns: 0 it will never begin, 1 it has begun
+  local dir=/tmp/gr-$EUID-$1
+  mkdir -- "$dir/taken" 2>/dev/null || [[ ! -d $dir ]]
+}
+# It has begun: wait until its own record says so.    sets R_pid
+await_begun() { # returns: 0, or 1 it died before
+  local n
+  for ((n = 0; n < 50; n++)); do
+    if read_record "$D/formal.json" formal/1 "$RUN_ID" && [[ ${R_start_id-} == "$F_START" && ${R_state-} != starting ]]; then return 0; fi
+    sleep 0.1 2>/dev/null || sleep 1
   done
   return 1
 }
@@ -1410,13 +1535,13 @@ take_start() {
     printf -v file '%s/%03d' "$dir" "$n"
     read -r host boot pid ticks <"$file" || :
     if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
-      refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: $PROG status"
+      refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: bash $SELF_DIR/$PROG status"
     fi
   fi
   start_ticks $$
   printf -v file '%s/%03d' "$dir" $((n + 1))
   create_once "$file" "$mine $$ $REPLY"$'\n' ||
-    refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "$PROG status"
+    refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "bash $SELF_DIR/$PROG status"
 }
 
 # What stands there from an earlier start, aside under its own id: nobody can take it for this start's.
@@ -1438,18 +1563,37 @@ move_old_aside() {
   done
 }
 
-# The bundle's manifest says that every cell of the roster is done. Sets M_EXPECTED M_DONE M_DIGEST.
-check_manifest() { # <cells in the roster>    returns: 0 or 65 with the reason in REPLY
+# The bundle's manifest says that every cell of the roster is done, or where --only named a part, every cell of the plan.
+# Sets M_EXPECTED M_DONE M_DIGEST, and M_PART: how many cells the part has, empty where the whole roster is proven.
+check_manifest() { # <cells in the roster> <plan>    returns: 0 or 65 with the reason in REPLY
   local file=$B/PULL_MANIFEST.json body said
   read_record "$file" pull_manifest/1 "$RUN_ID" || { REPLY="$file is not a whole manifest of this run" && return "$EX_INTEGRITY"; }
-  M_EXPECTED=${R_cells_expected-} M_DONE=${R_cells_done-} said=${R_self_sha256-}
+  M_EXPECTED=${R_cells_expected-} M_DONE=${R_cells_done-} M_PART='' said=${R_self_sha256-}
   body=$(sed -n '/^  "self_sha256": /q;p' "$file")
   hash_text "$body"$'\n'
   [[ $REPLY == "$said" ]] || { REPLY="$file does not match its own digest" && return "$EX_INTEGRITY"; }
   [[ ${R_commit-} == "$RUN_COMMIT" ]] || { REPLY="$file is of commit ${R_commit-}, the run of $RUN_COMMIT" && return "$EX_INTEGRITY"; }
-  [[ $M_EXPECTED == "$1" && $M_DONE == "$1" ]] || { REPLY="$file has ${M_DONE:-?} of ${M_EXPECTED:-?} cells done, the roster has $1" && return "$EX_INTEGRITY"; }
+  [[ $M_EXPECTED == "$1" ]] || { REPLY="$file knows ${M_EXPECTED:-?} cells, the roster has $1" && return "$EX_INTEGRITY"; }
+  if [[ -n $ONLY && $M_DONE != "$1" ]]; then
+    part_is_done "$file" "$2" || return
+  elif [[ $M_DONE != "$1" ]]; then
+    REPLY="$file has ${M_DONE:-?} of ${M_EXPECTED:-?} cells done, the roster has $1" && return "$EX_INTEGRITY"
+  fi
   hash_file "$file" || { REPLY="$file cannot be read" && return "$EX_INTEGRITY"; }
   M_DIGEST=$REPLY
+}
+# Each cell of the plan, which are those that --only named, is done by the manifest. Sets M_PART.
+part_is_done() { # <manifest> <plan>    returns: 0 or 65 with the reason in REPLY
+  local name rest n=0
+  local -A well=()
+  while IFS= read -r name; do well[$name]=1; done < <(awk -F'"' '/^    \{"cell": / && $8 == "done" {print $4}' "$1")
+  while IFS=$'\t' read -r name rest; do
+    [[ $name != '#'* ]] || continue
+    [[ -n ${well[$name]-} ]] || { REPLY="cell $name of the part is not done by $1" && return "$EX_INTEGRITY"; }
+    n=$((n + 1))
+  done <"$2"
+  ((n > 0)) || { REPLY="the plan $2 names no cell" && return "$EX_INTEGRITY"; }
+  M_PART=$n
 }
 
 write_success() { # returns: 0 written and read back
@@ -1460,6 +1604,7 @@ write_success() { # returns: 0 written and read back
   record_text commit "$RUN_COMMIT"
   record_int cells_expected "$M_EXPECTED" || return
   record_int cells_done "$M_DONE" || return
+  record_int part_cells "$M_PART" || return
   record_text manifest_sha256 "$M_DIGEST"
   record_bool power_off "$F_POWER" || return
   utc_now
@@ -1499,23 +1644,25 @@ write_ready() { # <success or failed>
   replace_file "$D/READY_TO_STOP" "$RECORD"
 }
 
-# Logs and states of a failed run in one file of bounded size, with its digest: what is needed to say why.
+# What is needed to say why a run failed, in one file of bounded size with its digest: records, plan, the run's log, and of
+# every cell that is not done its record and its logs.
 pack_failure() { # writes: D/formal.failed.tar.gz and .sha256    returns: 0 packed, 1 not
-  local REPLY stage=$D/.evidence.$$ file left=$((64 * 1024 * 1024)) one=$((1024 * 1024)) size rc=0
-  mkdir -p -- "$stage/logs" "$stage/state" || return
-  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json NEGATIVE_RESULTS.tsv "plans/$F_START.tsv"; do
-    [[ ! -f $D/$file ]] || tail -c "$one" -- "$D/$file" >"$stage/${file##*/}" || :
+  local REPLY stage=$D/.evidence.$$ file cell rc=0
+  LEFT_TO_PACK=$((64 * 1024 * 1024))
+  rm -rf -- "$D"/.evidence.* "$D"/.formal.failed.*.tmp
+  mkdir -p -- "$stage" || return
+  for file in run.json formal.json FORMAL_FAILURE.json queue.tsv events.tsv smoke.json NEGATIVE_RESULTS.tsv environment.txt formal.log; do
+    pack_end "$D/$file" "$stage/$file"
   done
-  for file in "$D/formal.log" "$D"/state/*.json "$D"/logs/*/attempt-*.log; do
-    [[ -f $file ]] || continue
-    ((left > 0)) || break
-    REPLY=$stage/${file#"$D"/}
-    mkdir -p -- "${REPLY%/*}" && tail -c "$one" -- "$file" >"$REPLY" || :
-    size=$(wc -c <"$REPLY") || size=$one
-    left=$((left - size))
-  done
-  if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
-    hash_file "$D/formal.failed.tar.gz"; then
+  pack_end "$D/plans/$F_START.tsv" "$stage/$F_START.tsv"
+  while IFS= read -r cell; do
+    cell=${cell##*/} cell=${cell%.json}
+    ((LEFT_TO_PACK > 0)) || break
+    pack_end "$D/state/$cell.json" "$stage/state/$cell.json"
+    for file in "$D/logs/$cell"/attempt-*.log; do pack_end "$file" "$stage/logs/$cell/${file##*/}"; done
+  done < <(find "$D/state" -maxdepth 1 -name '*.json' ! -name '.*' -exec grep -L '^  "state": "done"' {} + 2>/dev/null | LC_ALL=C sort)
+  if tar -czf "$D/.formal.failed.$$.tmp" -C "$stage" . && flush "$D/.formal.failed.$$.tmp" && mv -f -- "$D/.formal.failed.$$.tmp" "$D/formal.failed.tar.gz" &&
+    tar -tzf "$D/formal.failed.tar.gz" >/dev/null && hash_file "$D/formal.failed.tar.gz"; then
     replace_file "$D/formal.failed.tar.gz.sha256" "$REPLY  formal.failed.tar.gz"$'\n' && log "evidence of the failure: $D/formal.failed.tar.gz ($REPLY)" || rc=1
   else
     log "the evidence could not be packed; it lies in $D as it is"
@@ -1524,21 +1671,41 @@ pack_failure() { # writes: D/formal.failed.tar.gz and .sha256    returns: 0 pack
   rm -rf -- "${stage:?}" "$D/.formal.failed.$$.tmp"
   return "$rc"
 }
+# The last megabyte of a file, as long as there is room for it. Reads and lowers LEFT_TO_PACK.
+pack_end() { # <file> <copy>
+  local size
+  [[ -f $1 ]] && ((LEFT_TO_PACK > 0)) || return 0
+  mkdir -p -- "${2%/*}" && tail -c $((1024 * 1024)) -- "$1" >"$2" || return 0
+  size=$(wc -c <"$2") || size=$((1024 * 1024))
+  LEFT_TO_PACK=$((LEFT_TO_PACK - size))
+}
 
-# lib/syntax.bash: does what is going to run parse at all? Asked before anything is paid for (F3).
+# lib/syntax.bash: does what is going to run parse at all? Asked before anything is paid for (F3), on the laptop too (bash 3.2).
 # needs: exit log git
+# reads: CODE_DIR PY SMOKE_COMMAND QUEUE_COMMANDS
 
-# Does a command of the queue name this file of the work tree, by its path or as a Python module?
-named_in_queue() { # <path in the work tree>    reads: QUEUE_COMMANDS
+# Does a command of the queue name this file, by its path or as a Python module?
+named_in_queue() { # <path in the code directory>
   local all="${SMOKE_COMMAND-} ${QUEUE_COMMANDS[*]-}" module=${1%.py}
   [[ $all =~ (^|[^A-Za-z0-9_.-])"$1"([^A-Za-z0-9_.-]|$) ]] && return 0
   [[ $1 == *.py && $all =~ -m\ +"${module//\//.}"([^A-Za-z0-9_.-]|$) ]]
 }
 
-# Python files of the work tree that PY cannot compile: "path<TAB>why", NUL behind each. Compiles in memory, leaves no file.
+# Files of the code directory by their ending, each with NUL behind it: those that git has or would take, all without git.
+code_files() { # <ending>    prints
+  local file
+  (
+    cd -- "$CODE_DIR" || exit
+    unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
+    git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard -- "*.$1" 2>/dev/null && exit
+    while IFS= read -r -d '' file; do printf '%s\0' "${file#./}"; done < <(find . -name '.?*' -prune -o -type f -name "*.$1" -print0)
+  )
+}
+
+# Python files that PY cannot compile: "path<TAB>why", NUL behind each. Compiles in memory, leaves no file.
 python_faults() { # prints
   [[ $("$PY" --version 2>&1 </dev/null) == 'Python 3'* ]] || return 0
-  git_here ls-files -z -- '*.py' | (cd -- "$GIT_TOP" && "$PY" -I -W ignore -c '
+  code_files py | (cd -- "$CODE_DIR" && "$PY" -I -W ignore -c '
 import os, sys
 for name in sys.stdin.buffer.read().split(b"\0"):
     try:
@@ -1551,46 +1718,428 @@ for name in sys.stdin.buffer.read().split(b"\0"):
 ') 2>/dev/null
 }
 
-# Shell files of the work tree that do not parse, in the same form. Files of another shell are none of bash's business.
+# Shell files that do not parse, in the same form. Files of another shell are none of bash's business.
 shell_faults() { # prints
   local file first said
   while IFS= read -r -d '' file; do
-    [[ -f $GIT_TOP/$file ]] || continue
-    { IFS= read -r first <"$GIT_TOP/$file" || :; } 2>/dev/null
+    [[ -f $CODE_DIR/$file ]] || continue
+    { IFS= read -r first <"$CODE_DIR/$file" || :; } 2>/dev/null
     [[ $first != '#!'* || $first =~ [/\ ](ba)?sh([[:space:]]|$) ]] || continue
-    said=$("$BASH" -n -- "$GIT_TOP/$file" 2>&1) || printf '%s\t%s\0' "$file" "${said%%$'\n'*}"
-  done < <(git_here ls-files -z -- '*.sh')
+    said=$("$BASH" -n -- "$CODE_DIR/$file" 2>&1) || printf '%s\t%s\0' "$file" "${said%%$'\n'*}"
+  done < <(code_files sh)
 }
 
 # Our own scripts must parse, and each file of the code that a command of the queue names. Another one that does not is
 # only named: a repository may hold templates and examples that are no programs. Sets SYNTAX_SAID.
-gate_syntax() { # reads: SELF_DIR GIT_TOP PY QUEUE_COMMANDS
-  local file why said others=0
-  for file in "$SELF_DIR"/*.sh; do
-    said=$("$BASH" -n -- "$file" 2>&1) || refuse "$EX_GATE" "bash -n $file" "${said%%$'\n'*}" "copy the whole folder box/ again"
+gate_syntax() { # <folders of ours...>
+  local dir file why said others=0
+  for dir in "$@"; do
+    for file in "$dir"/*.sh; do
+      [[ -f $file ]] || continue
+      said=$("$BASH" -n -- "$file" 2>&1) || refuse "$EX_GATE" "bash -n $file" "${said%%$'\n'*}" "copy the whole folder ${dir##*/}/ again"
+    done
   done
   while IFS=$'\t' read -r -d '' file why; do
     why=${why//[[:cntrl:]]/ }
-    ! named_in_queue "$file" || refuse "$EX_GATE" "the syntax of $GIT_TOP/$file" "$why" "mend it, commit and push it, and run the smoke again"
+    ! named_in_queue "$file" || refuse "$EX_GATE" "the syntax of $CODE_DIR/$file" "$why" "mend it, commit and push it, and run the smoke again"
     others=$((others + 1))
-    ((others > 5)) || log "warning: $GIT_TOP/${file//[[:cntrl:]]/?} does not parse: $why"
+    ((others > 5)) || log "warning: $CODE_DIR/${file//[[:cntrl:]]/?} does not parse: $why"
   done < <(shell_faults && python_faults)
-  SYNTAX_SAID="box/ and the files that the queue names parse; others that do not: $others"
+  SYNTAX_SAID="our scripts and the files that the queue names parse; others that do not: $others"
 }
 
-# lib/data.bash: declared data counted, and whether two paths share a disk.
-# needs: room
+# lib/hashes.bash: many files at once: their digests by all cores, their sizes and times in one look.
+# needs: exit log hash
 
-# Files, bytes and empty files of a data path, following links. DATA_N DATA_BYTES DATA_EMPTY.
-count_data() { # <path>
-  local said
-  DATA_N='' DATA_BYTES='' DATA_EMPTY=''
-  # One line a file, whatever its name holds.
-  said=$(find -L "$1" -type f -exec sh -c 'for f; do [ -s "$f" ] && echo 1 || echo 0; done' sh {} + 2>/dev/null |
-    awk '{n++; if ($1 == 0) e++} END {printf "%d %d", n, e}') || return 1
-  DATA_N=${said% *} DATA_EMPTY=${said#* }
-  said=$(du -skL -- "$1" 2>/dev/null) || return 1
-  DATA_BYTES=$((${said%%[[:space:]]*} * 1024))
+# What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
+stat_many() { # <path...>
+  local line rest
+  declare -gA STAT_OF
+  STAT_OF=()
+  while (($# > 0)); do
+    while IFS= read -r line; do
+      rest=${line#*|*|*|*|}
+      STAT_OF[$rest]=${line%"|$rest"}
+    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
+    shift $(($# < 500 ? $# : 500))
+  done
+}
+
+# One worker: the tool over its share, some hundred names a call; the last call becomes the tool.
+hash_share() { # <path...>    prints lines of the tool
+  while (($# > 200)); do
+    (exec_hash_tool "${@:1:200}") 2>/dev/null || :
+    shift 200
+  done
+  (($# == 0)) || exec_hash_tool "$@" 2>/dev/null
+}
+
+# How many workers: the cores that we may use, and not more than there are files.
+hash_workers() { # <files>    into REPLY
+  REPLY=$(nproc 2>/dev/null) || REPLY=1
+  [[ $REPLY =~ ^[1-9][0-9]*$ ]] || REPLY=1
+  ((REPLY <= 16)) || REPLY=16
+  ((REPLY <= $1)) || REPLY=$1
+}
+
+# Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
+# Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
+hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
+  local REPLY path line all=0
+  declare -gA SUM_OF
+  SUM_OF=()
+  (($# > 0)) || return 0
+  for path in "$@"; do
+    line=${STAT_OF[$path]-4194304}
+    all=$((all + ${line%%|*}))
+  done
+  local HASH_TOOL=${HASH_TOOL-}
+  if ((all < 4194304)); then
+    # Little work is done sooner by one than shared out.
+    hash_tool_small
+    read_sums < <(hash_share "$@")
+  else
+    hash_tool
+    hash_workers $#
+    share_out "$REPLY" "$@"
+  fi
+  ((${#SUM_OF[@]} >= $#))
+}
+read_sums() { # the tool's lines from standard input into SUM_OF
+  local line
+  while IFS= read -r line; do
+    [[ ! ${line:0:64} =~ ^[0-9a-f]{64}$ ]] || SUM_OF[${line:66}]=${line:0:64}
+  done
+}
+share_out() { # <workers> <path...>
+  local path line n=$1 best i share fd
+  local -a load=() fds=()
+  local -A burden=()
+  shift
+  for ((i = 0; i < n; i++)); do load[i]=0; done
+  for path in "$@"; do
+    best=0
+    for ((i = 1; i < n; i++)); do ((load[i] >= load[best])) || best=$i; done
+    line=${STAT_OF[$path]-1}
+    load[best]=$((load[best] + ${line%%|*} + 4096))
+    burden[$best]+=$path$'\n'
+  done
+  for ((i = 0; i < n; i++)); do
+    IFS=$'\n' read -r -d '' -a share <<<"${burden[$i]-}" || :
+    exec {fd}< <(hash_share ${share[@]+"${share[@]}"})
+    fds+=("$fd")
+  done
+  for fd in "${fds[@]}"; do
+    read_sums <&"$fd"
+    exec {fd}<&-
+  done
+}
+
+# lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
+# needs: exit log hash hashes run
+# reads: PY D
+
+# A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
+# into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
+# after 60 s.
+describe_environment() {
+  local said run=()
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  ENV_FOLDERS=''
+  # shellcheck disable=SC2034 # preflight has no use for them
+  [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
+  gpu_driver
+  REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+gpu_driver() { # into REPLY
+  REPLY=none
+  { IFS= read -r REPLY </proc/driver/nvidia/version; } 2>/dev/null || :
+}
+
+# lib/smoked.bash: what a formal run believes of the smoke and of the drill, and the measures that it takes from them.
+# needs: exit log file record proc hash hashes run envspec states
+# reads: D SELF_DIR CODE_DIR PY GIT_HEAD BOX_DIGEST
+
+# What was measured, empty where it was not: of the trial M_SECONDS M_STEPS M_STEP_MS; of one checkpoint M_CKPT (bytes) and
+# M_SAVE (seconds); of a cell M_BYTES M_FILES M_PEAK, and M_CELL_S with where that comes from in M_CELL_FROM.
+forget_measures() {
+  M_SECONDS='' M_STEPS='' M_STEP_MS='' M_CKPT='' M_SAVE='' M_BYTES='' M_FILES='' M_PEAK='' M_CELL_S='' M_CELL_FROM=''
+}
+
+# A figure that is none, or that no machine has, counts as not measured.
+check_measures() {
+  local name
+  for name in M_SECONDS M_STEPS M_STEP_MS M_CKPT M_SAVE M_BYTES M_FILES M_PEAK; do
+    [[ ${!name} =~ ^(0|[1-9][0-9]{0,14})$ ]] || printf -v "$name" ''
+  done
+}
+
+# Was it made here: on this machine, with this code directory, this interpreter and its packages?
+smoke_here() { # reads: R_* of the smoke's record    refuses 77
+  local REPLY py
+  this_host
+  [[ ${R_host-} == "$REPLY" ]] || refuse "$EX_GATE" "smoke" "$file was made on ${R_host:-another machine}, this is $REPLY" "$again"
+  record_fit "$CODE_DIR"
+  [[ ${R_code_dir-} == "$REPLY" ]] || refuse "$EX_GATE" "smoke" "$file is of the code in ${R_code_dir:-another folder}, CODE_DIR is $CODE_DIR" "$again"
+  py=$(type -P "$PY") || py=''
+  record_fit "$py"
+  [[ ${R_py-} == "$REPLY" ]] || refuse "$EX_GATE" "smoke" "$file was made with ${R_py:-another interpreter}, PY is $py" "$again"
+  describe_environment
+  hash_text "$REPLY" || return
+  [[ ${R_env_spec-} == "${REPLY:0:8}" ]] || refuse "$EX_GATE" "smoke" "packages, interpreter or driver of $py changed after it ($file: ${R_env_spec:-none}, now ${REPLY:0:8})" "$again"
+}
+
+# Is the text still the one over which its last line has the digest?
+whole_record() { # <file>
+  local REPLY text sum=${R_self_sha256-}
+  read_text "$1" || return 1
+  text=${REPLY%,$'\n''  "self_sha256": "'*}
+  [[ $REPLY == "$text,"$'\n''  "self_sha256": "'"$sum"'"'$'\n''}'$'\n' ]] && hash_text "$text" && [[ $REPLY == "$sum" ]]
+}
+
+# The smoke of this box, of this commit and these scripts: passed with proof, or waived by somebody for a reason.
+gate_smoke() {
+  local rc=0 file=$D/smoke.json again="bash $SELF_DIR/smoke.sh"
+  forget_measures
+  read_record "$file" smoke/1 || rc=$?
+  ((rc != 1)) || refuse "$EX_GATE" "smoke" "there is no $file" "$again; or a waiver in writing: smoke.sh --waive WHO=WHY"
+  ((rc == 0)) || refuse "$EX_GATE" "smoke" "$file is not a whole record" "$again"
+  [[ ${R_where-} == box ]] || refuse "$EX_GATE" "smoke" "$file is of '${R_where-}', not of this box" "$again"
+  [[ ${R_commit-} == "$GIT_HEAD" ]] || refuse "$EX_GATE" "smoke" "$file is of commit ${R_commit:-none}, the code is at $GIT_HEAD" "$again"
+  [[ ${R_box_digest-} == "$BOX_DIGEST" ]] || refuse "$EX_GATE" "smoke" "$file is of other scripts than those in $SELF_DIR" "$again"
+  case ${R_result-} in
+    passed)
+      [[ ${R_exit-} == 0 && ${R_artifact_sha256-} =~ ^[0-9a-f]{64}$ ]] ||
+        refuse "$EX_GATE" "smoke" "$file says passed without an artifact" "$again"
+      smoke_here
+      SMOKE_SAID="passed at ${R_ended-}"
+      M_SECONDS=${R_seconds_s-} M_STEPS=${R_steps-} M_STEP_MS=${R_step_ms-} M_SAVE=${R_save_s-} M_PEAK=${R_peak_memory_bytes-}
+      M_CKPT=${R_ckpt_bytes-} M_BYTES=${R_cell_bytes:-${R_ckpt_bytes-}} M_FILES=${R_cell_files-}
+      check_measures
+      ;;
+    waived)
+      [[ ${R_who-} == *[![:space:]]* && ${R_why-} == *[![:space:]]* && -n ${R_ended-} ]] || refuse "$EX_GATE" "smoke" "$file is a waiver without who and why, or when" "smoke.sh --waive WHO=WHY"
+      SMOKE_SAID="WAIVED by $R_who at ${R_ended-}: $R_why"
+      ;;
+    *) refuse "$EX_GATE" "smoke" "$file says '${R_result-}': ${R_why-}" "mend it, then $again" ;;
+  esac
+  whole_record "$file" || refuse "$EX_GATE" "smoke" "$file was changed after it was written" "$again; or a waiver in writing: smoke.sh --waive WHO=WHY"
+}
+
+# The resume drill opens and shuts nothing: one that failed has left a smoke that failed. Its word is shown, and where it was
+# made with a cell, that cell's steps tell how long one takes. Sets DRILL_SAID.
+read_drill() {
+  local rc=0
+  read_record "$D/drill.json" drill/1 || rc=$?
+  if ((rc != 0)); then
+    DRILL_SAID="none was made here: smoke.sh --resume shows that a killed cell goes on"
+    return 0
+  fi
+  DRILL_SAID="${R_result-} at ${R_ended-} with ${R_cell-}: killed at ${R_killed-}, went on at ${R_resumed-}"
+  if [[ ${R_commit-} != "$GIT_HEAD" || ${R_box_digest-} != "$BOX_DIGEST" || ${R_where-} != box ]]; then
+    DRILL_SAID="of another commit or other scripts ($DRILL_SAID)"
+  elif [[ ${R_cell-} != smoke && ${R_step_ms-} =~ ^[1-9][0-9]{0,8}$ && ${R_steps_total-} =~ ^[1-9][0-9]{0,8}$ ]]; then
+    M_CELL_S=$((R_step_ms * R_steps_total / 1000 + 1)) M_CELL_FROM="$R_steps_total steps of $R_step_ms ms, as the drill saw cell $R_cell"
+  fi
+}
+
+# What cells of this run took that are done says more than any trial.
+read_done() {
+  local peak
+  cells_took
+  ((DONE_N > 0)) || return 0
+  M_CELL_S=$(((DONE_S + DONE_N - 1) / DONE_N)) M_CELL_FROM="the mean of $DONE_N cells of this run that are done"
+  peak=$(find "$D/state" -maxdepth 1 -name '*.json' ! -name '.*' -exec sed -n 's/^  "peak_memory_bytes": \([0-9]*\),$/\1/p' {} + 2>/dev/null | sort -n | tail -n 1) || peak=''
+  [[ -z $peak || (-n $M_PEAK && $M_PEAK -ge $peak) ]] || M_PEAK=$peak
+}
+
+# lib/data.bash: declared data: counted, weighed, compared with declared digests (X7); and whether two paths share a disk.
+# needs: exit log room proc hash hashes
+# reads: D CODE_DIR HF_HOME DATA_PATHS DATA_FILES DATA_SIZES DATA_SUMS DATA_LISTS DATA_UNDER MIRRORS
+
+# Where declared data lie, into REPLY.
+data_place() { # <index>
+  local base=$CODE_DIR path=${DATA_PATHS[$1]%/}
+  if [[ ${DATA_UNDER[$1]-} == hf_home ]]; then
+    [[ -n ${HF_HOME-} ]] || refuse "$EX_CONFIG" "data $path" "it is declared under HF_HOME, which is empty here" "set HF_HOME to the folder that the hub's library uses"
+    base=$HF_HOME
+  fi
+  REPLY=$base/$path
+  [[ $path != /* ]] || REPLY=$path
+}
+
+# How to get them again, into REPLY. What came through a mirror may be another revision.
+data_remedy() { # <index>
+  if [[ ${DATA_UNDER[$1]-} != hf_home ]]; then
+    REPLY='push.sh --data again, or correct the job'
+  elif [[ -n ${MIRRORS[*]-} ]]; then
+    REPLY="remove it and fetch the revision again, without the mirror (${MIRRORS[*]}) where that goes on, or correct the job"
+  else
+    REPLY='remove it and fetch the revision again, or correct the job'
+  fi
+}
+
+# Compare declared data with its declared size and digests. The digests are read once: a receipt with size, inode and times of
+# each file stands for them until one of these changes, then for the others; and another box reads all. HOW is now; look,
+# which leaves no receipt; or known: then files that no receipt stands for are not read. Sets PROOF_SAID; where it does not hold
+# PROOF_WHAT and PROOF_WHY.
+prove_data() { # <index> <now|look|known>    returns: 0, 1 it does not hold, 2 not compared yet (known only)
+  local REPLY place head list=''
+  PROOF_SAID='' PROOF_WHAT='' PROOF_WHY=''
+  data_place "$1"
+  place=$REPLY
+  PROOF_WHAT="data $place" PROOF_PATHS=() PROOF_SUMS=() PROOF_AT=() PROOF_TODO=()
+  if [[ -n ${DATA_LISTS[$1]} ]]; then
+    list=$CODE_DIR/${DATA_LISTS[$1]}
+    [[ ${DATA_UNDER[$1]-} != hf_home || -e $list ]] || list=$HF_HOME/${DATA_LISTS[$1]}
+  elif [[ -z ${DATA_SUMS[$1]} ]]; then
+    prove_size "$1" "$place"
+    return
+  fi
+  this_host
+  head="data/2|$REPLY|${DATA_FILES[$1]}|${DATA_SIZES[$1]}|${DATA_SUMS[$1]}|$list|$place"
+  read_receipt "$D/data/$1.proof" "$head"
+  if ((${#KNOWN_PATHS[@]} > 0)) && still_known; then
+    PROOF_SAID="digests as compared before"
+    return 0
+  fi
+  prove_slowly "$1" "$place" "$list" "$2" || return
+  PROOF_SAID="${#PROOF_TODO[@]} of ${#PROOF_PATHS[@]} digests compared, the others as before"
+  [[ $2 == now ]] || return 0
+  # Without it the next one reads them again.
+  write_receipt "$D/data/$1.proof" "$head" "$list" || log "could not write $D/data/$1.proof"
+}
+
+# File by file: what is wrong is to be named, and only what no receipt stands for is read.
+prove_slowly() { # <index> <place> <list or empty> <how>    returns: as prove_data
+  local i known
+  local -A before=()
+  if [[ -n $3 ]]; then
+    read_data_list "$1" "$2" "$3" || return 1
+  else
+    [[ -f $2 ]] || { PROOF_WHY='it is not there, or no file' && return 1; }
+    PROOF_PATHS=("$2") PROOF_SUMS=("${DATA_SUMS[$1]}") PROOF_AT=("the job's sha256")
+  fi
+  stat_data "$1" "$2" "$3" || return 1
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i++)); do before[${KNOWN_PATHS[i]}]="${KNOWN_SUMS[i]} ${KNOWN_STATS[i]}"; done
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+    known=${before[${PROOF_PATHS[i]}]-}
+    [[ $known == "${PROOF_SUMS[i]} ${STAT_OF[${PROOF_PATHS[i]}]}" ]] || PROOF_TODO+=("$i")
+  done
+  ((${#PROOF_TODO[@]} > 0)) || return 0
+  [[ $4 != known ]] || return 2
+  hash_data
+}
+
+# A receipt: the head, how many files, their names, what stat said of each, their digests, "end". The list is one of the files.
+# One that is not whole, of other words or of another box, is none.
+read_receipt() { # <file> <head>    sets KNOWN_PATHS KNOWN_STATS KNOWN_SUMS
+  local -a lines=()
+  local n
+  KNOWN_PATHS=() KNOWN_STATS=() KNOWN_SUMS=()
+  [[ -f $1 ]] && { mapfile -t lines <"$1"; } 2>/dev/null || return 0
+  n=${lines[1]-}
+  [[ ${lines[0]-} == "$2" && $n =~ ^[0-9]+$ ]] && ((${#lines[@]} == 3 * n + 3)) && [[ ${lines[3 * n + 2]} == end ]] || return 0
+  KNOWN_PATHS=("${lines[@]:2:n}") KNOWN_STATS=("${lines[@]:2+n:n}") KNOWN_SUMS=("${lines[@]:2+2*n:n}")
+}
+write_receipt() { # <file> <head> <list or empty>    reads: PROOF_… STAT_OF
+  local i
+  local -a stats=()
+  [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
+  { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+}
+
+# Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
+still_known() {
+  local i now='' once
+  printf -v once '%s\n' "${KNOWN_STATS[@]}"
+  for ((i = 0; i < ${#KNOWN_PATHS[@]}; i += 500)); do
+    now+=$(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z' -- "${KNOWN_PATHS[@]:i:500}" 2>/dev/null)$'\n' || return 1
+  done
+  [[ $now == "$once" ]]
+}
+
+# The manifest's lines. A line that is none, a name twice, or one that leads outside makes the whole list worth nothing.
+read_data_list() { # <index> <place> <list>
+  local list=$3 line name n=0
+  local -A seen=()
+  PROOF_WHAT="manifest $list"
+  [[ -f $list && -r $list ]] || { PROOF_WHY='it is not there, or cannot be read' && return 1; }
+  while IFS= read -r line || [[ -n $line ]]; do
+    n=$((n + 1)) line=${line%$'\r'}
+    [[ -n $line && $line != '#'* ]] || continue
+    PROOF_WHY="line $n is not 64 hex digits, two characters and a name below ${DATA_PATHS[$1]}"
+    [[ $line =~ ^[0-9a-f]{64}\ [\ *](.+)$ ]] || return 1
+    name=${BASH_REMATCH[1]#./}
+    case /$name/ in *[[:cntrl:]\\]* | */../* | */./* | *//*) return 1 ;; esac
+    [[ -z ${seen[$name]-} ]] || { PROOF_WHY="line $n names $name, as line ${seen[$name]} does" && return 1; }
+    seen[$name]=$n
+    PROOF_PATHS+=("$2/$name") PROOF_SUMS+=("${line:0:64}") PROOF_AT+=("$list:$n")
+  done <"$list"
+  PROOF_WHY="it lists ${#PROOF_PATHS[@]} files, the job says ${DATA_FILES[$1]}"
+  [[ ${#PROOF_PATHS[@]} == "${DATA_FILES[$1]}" ]] || return 1
+  PROOF_WHY=''
+}
+
+# Are all there, and as heavy as the job says? Sets STAT_OF, of the list too.
+stat_data() { # <index> <place> <list or empty>
+  local path i bytes=0
+  stat_many ${3:+"$3"} "${PROOF_PATHS[@]}"
+  for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do
+    path=${PROOF_PATHS[i]}
+    [[ -n ${STAT_OF[$path]-} ]] || { PROOF_WHAT="data $path" PROOF_WHY="it is not there, and ${PROOF_AT[i]} names it" && return 1; }
+    bytes=$((bytes + ${STAT_OF[$path]%%|*}))
+  done
+  # shellcheck disable=SC2034 # only preflight asks how much it is
+  PROOF_BYTES=$bytes
+  PROOF_WHAT="data $2"
+  PROOF_WHY="it has $bytes bytes, the job expects ${DATA_SIZES[$1]}"
+  [[ -z ${DATA_SIZES[$1]} || ${DATA_SIZES[$1]} == "$bytes" ]] || return 1
+  PROOF_WHY=''
+}
+
+# Read those of PROOF_TODO and compare.
+hash_data() {
+  local i found bad=0
+  local -a paths=()
+  for i in "${PROOF_TODO[@]}"; do paths+=("${PROOF_PATHS[i]}"); done
+  hash_many "${paths[@]}" || :
+  for i in "${PROOF_TODO[@]}"; do
+    found=${SUM_OF[${PROOF_PATHS[i]}]-}
+    [[ $found != "${PROOF_SUMS[i]}" ]] || continue
+    bad=$((bad + 1))
+    ((bad == 1)) || continue
+    PROOF_WHAT="data ${PROOF_PATHS[i]}"
+    PROOF_WHY="${PROOF_AT[i]} expects ${PROOF_SUMS[i]}, found ${found:-nothing: it cannot be read}"
+  done
+  ((bad == 0)) || PROOF_WHY+=" ($bad of ${#PROOF_PATHS[@]} files differ)"
+  ((bad == 0))
+}
+
+# Size alone: of all files below, links followed.
+prove_size() { # <index> <place>
+  local sum
+  [[ -n ${DATA_SIZES[$1]} ]] || return 0
+  sum=$(find -L "$2" -type f -exec stat -L -c %s {} + 2>/dev/null | awk '{s += $1} END {printf "%.0f", s}') || sum='an unknown number of'
+  PROOF_WHY="it has $sum bytes, the job expects ${DATA_SIZES[$1]}"
+  [[ $sum == "${DATA_SIZES[$1]}" ]] || return 1
+  # shellcheck disable=SC2034 # run_one does not say what holds
+  PROOF_WHY='' PROOF_SAID="$sum bytes"
+}
+
+gate_proof() { # <index>    refuses 77
+  local REPLY
+  prove_data "$1" now && return 0
+  data_remedy "$1"
+  refuse "$EX_GATE" "$PROOF_WHAT" "$PROOF_WHY" "$REPLY"
 }
 
 # Do two paths lie on one file system? Where that cannot be told, yes: the careful answer for room.
@@ -1604,40 +2153,60 @@ same_disk() { # <path> <path>
 }
 
 # lib/gates.bash: what must hold before evidence is started; the first gate that does not hold ends it.
-# needs: exit log path record hash room run queue git data syntax probe
+# needs: exit log path record hash room run queue roster states git data syntax smoked probe
 
-# Setup, machine, code, syntax, smoke, data, room: in this order, for a later gate means nothing on a broken base.
+# Setup, preflight, code, syntax, smoke, data, room: in this order, for a later gate means nothing on a broken base.
 all_gates() { # <start: true or false>
   gate_setup
-  gate_machine
+  gate_preflight
   gate_code "$1"
-  read_queue "${QUEUE_FILE:-$SELF_DIR/queue.tsv}"
-  gate_syntax
-  gate_smoke
-  gate_data
   gate_queue
+  gate_syntax "$SELF_DIR"
+  gate_smoke
+  read_drill
+  read_done
+  gate_data
   gate_room
 }
 
 gate_setup() {
   local name
-  for name in run_queue.sh aggregate_to_fs.sh; do
+  for name in preflight.sh run_queue.sh aggregate_to_fs.sh; do
     [[ -f $SELF_DIR/$name ]] || refuse "$EX_MISSING" "$SELF_DIR/$name" "it is not beside $PROG" "copy the whole folder box/ again"
   done
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
-  command -v "$PY" >/dev/null 2>&1 || refuse "$EX_MISSING" "PY=$PY" "the interpreter is not there" "set PY to the python of the environment, by its path"
   box_digest "$SELF_DIR" || refuse "$EX_MISSING" "$SELF_DIR" "its files cannot be read" "copy the whole folder box/ again"
   BOX_DIGEST=$REPLY
 }
 
-# What one cell needs must be here at all. What cannot be told is only said, in the plan.
-gate_machine() {
-  probe_gpus
-  [[ $GPU_STATE == unknown || $GPU_WHY == 'no nvidia-smi'* || $GPU_COUNT -ge $NEED_GPUS ]] ||
-    refuse "$EX_GATE" "nvidia-smi" "$GPU_COUNT GPUs are here, one cell needs $NEED_GPUS${GPU_WHY:+ ($GPU_WHY)}" "take a machine with enough of them, or correct needs.gpus in the job"
-  probe_ram
-  [[ -z ${RAM_LIMIT:-$RAM_TOTAL} || ${RAM_LIMIT:-$RAM_TOTAL} -ge $NEED_RAM_BYTES ]] ||
-    refuse "$EX_GATE" "memory" "at most ${RAM_LIMIT:-$RAM_TOTAL} bytes can be had here, one cell needs $NEED_RAM_BYTES" "take a larger machine, or correct needs.ram_gb in the job"
+# All that preflight.sh looks at, by itself: its first FAIL shuts the gate with its own code, command and remedy, its warnings
+# are passed on, and its figures are the plan's. Sets CPUS RAM_FREE GPU_COUNT DETACH_WORKS and SAID_OF[check].
+gate_preflight() {
+  local said line rc=0 again="bash $SELF_DIR/preflight.sh"
+  local row='^    \{"verdict": "([A-Za-z]+)", "check": "([^"]*)", "value": "([^"]*)"(, "command": "([^"]*)", "remedy": "([^"]*)")?\},?$'
+  declare -gA SAID_OF=()
+  CPUS=1 RAM_FREE='' GPU_COUNT='' DETACH_WORKS=''
+  said=$(bash "$SELF_DIR/preflight.sh" --json) || rc=$?
+  [[ $said == '{'$'\n''  "schema": "preflight/1"'*$'\n''}' ]] ||
+    refuse "$((rc > 0 ? rc : EX_GATE))" "$again --json" "it ended with $rc and without its table" "$again, and see what it says"
+  while IFS= read -r line; do
+    if [[ $line =~ $row ]]; then
+      SAID_OF[${BASH_REMATCH[2]}]+=${SAID_OF[${BASH_REMATCH[2]}]:+$'\n'}${BASH_REMATCH[3]}
+      case ${BASH_REMATCH[1]} in
+        FAIL) refuse "$((rc > 0 ? rc : EX_GATE))" "preflight, ${BASH_REMATCH[2]}${BASH_REMATCH[5]:+: ${BASH_REMATCH[5]}}" "${BASH_REMATCH[3]}" "${BASH_REMATCH[6]:-mend that, then: $again}" ;;
+        warn | unknown) log "preflight: ${BASH_REMATCH[1]}: ${BASH_REMATCH[2]}: ${BASH_REMATCH[3]}" ;;
+      esac
+    elif [[ $line =~ ^\ \ \"(cpus|ram_free_bytes|gpus|detach)\":\ \"?([a-z0-9]*)\"?,$ ]]; then
+      line=${BASH_REMATCH[2]#null}
+      case ${BASH_REMATCH[1]} in
+        cpus) CPUS=$line ;;
+        ram_free_bytes) RAM_FREE=$line ;;
+        gpus) GPU_COUNT=$line ;;
+        detach) DETACH_WORKS=$line ;;
+      esac
+    fi
+  done <<<"$said"
+  ((rc == 0)) || refuse "$rc" "$again --json" "it ended with $rc" "$again, and see what it says"
 }
 
 gate_code() { # <start: true or false>
@@ -1656,67 +2225,57 @@ gate_code() { # <start: true or false>
   CODE_COMMIT=$GIT_HEAD
 }
 
-# The smoke of this box, of this commit and these scripts: passed with proof, or waived by somebody for a reason.
-gate_smoke() {
-  local rc=0 file=$D/smoke.json again="bash $SELF_DIR/smoke.sh"
-  M_SECONDS='' M_STEPS='' M_CKPT='' M_SAVE='' M_PEAK=''
-  read_record "$file" smoke/1 || rc=$?
-  ((rc != 1)) || refuse "$EX_GATE" "smoke" "there is no $file" "$again; or a waiver in writing: smoke.sh --waive WHO=WHY"
-  ((rc == 0)) || refuse "$EX_GATE" "smoke" "$file is not a whole record" "$again"
-  [[ ${R_where-} == box ]] || refuse "$EX_GATE" "smoke" "$file is of '${R_where-}', not of this box" "$again"
-  [[ ${R_commit-} == "$GIT_HEAD" ]] || refuse "$EX_GATE" "smoke" "$file is of commit ${R_commit:-none}, the code is at $GIT_HEAD" "$again"
-  [[ ${R_box_digest-} == "$BOX_DIGEST" ]] || refuse "$EX_GATE" "smoke" "$file is of other scripts than those in $SELF_DIR" "$again"
-  case ${R_result-} in
-    passed)
-      [[ ${R_exit-} == 0 && ${R_artifact_sha256-} =~ ^[0-9a-f]{64}$ ]] ||
-        refuse "$EX_GATE" "smoke" "$file says passed without an artifact" "$again"
-      SMOKE_SAID="passed at ${R_ended-}"
-      M_SECONDS=${R_seconds_s-} M_STEPS=${R_steps-} M_CKPT=${R_ckpt_bytes-} M_SAVE=${R_save_s-} M_PEAK=${R_peak_memory_bytes-}
-      ;;
-    waived)
-      [[ -n ${R_who-} && -n ${R_why-} ]] || refuse "$EX_GATE" "smoke" "$file is a waiver without who and why" "smoke.sh --waive WHO=WHY"
-      SMOKE_SAID="WAIVED by $R_who at ${R_ended-}: $R_why"
-      ;;
-    *) refuse "$EX_GATE" "smoke" "$file says '${R_result-}': ${R_why-}" "mend it, then $again" ;;
-  esac
-}
-
-gate_data() {
-  local i path want
+# How many files there are preflight has counted; digests are compared once, against a receipt that stands until a file changes.
+gate_data() { # reads: SAID_OF    sets DATA_SAID
+  local i
+  local -a rows=()
   DATA_SAID=()
+  [[ -z $HF_HOME ]] || expand_path HF_HOME
+  [[ -z ${SAID_OF[data]-} ]] || mapfile -t rows <<<"${SAID_OF[data]}"
   for ((i = 0; i < ${#DATA_PATHS[@]}; i++)); do
-    path=$CODE_DIR/${DATA_PATHS[i]} want=${DATA_FILES[i]}
-    [[ ${DATA_PATHS[i]} != /* ]] || path=${DATA_PATHS[i]}
-    [[ -e $path ]] || refuse "$EX_GATE" "data $path" "it is not there" "push.sh --data, or link it there"
-    count_data "$path" || refuse "$EX_GATE" "data $path" "it cannot be read whole" "look at its rights and its mount"
-    [[ $DATA_N == "$want" ]] || refuse "$EX_GATE" "data $path" "it holds $DATA_N files, the job expects $want" "push.sh --data again, or correct 'files' in the job"
-    ((DATA_EMPTY < DATA_N)) || refuse "$EX_GATE" "data $path" "all of its $DATA_N files are empty" "push.sh --data again"
-    human "$DATA_BYTES"
-    DATA_SAID+=("$path: $DATA_N files as expected, $REPLY on disk, $DATA_EMPTY empty")
+    gate_proof "$i"
+    DATA_SAID+=("${rows[i]-}${PROOF_SAID:+; $PROOF_SAID}")
   done
 }
 
 # The cells of this start, and how many of them are still to be done.
-gate_queue() {
-  local name i of=1 mine=0
-  [[ -z $SHARD ]] || { of=${SHARD#*/} mine=$((${SHARD%/*} - 1)); }
-  CELL_NAMES=() CELLS_DONE=0
-  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
-    ((i % of == mine)) || continue
-    name=${QUEUE_NAMES[i]}
-    CELL_NAMES+=("$name")
-    [[ ! -e $B/records/$name.json ]] || CELLS_DONE=$((CELLS_DONE + 1))
+# As run_queue will see them: the run's roster and what the source has new, of this run's shard; --only names a part.
+gate_queue() { # sets ROSTER_N CELL_NAMES CELL_STATES CELLS_DONE CELLS_LEFT, and QUEUE_NAMES QUEUE_COMMANDS
+  local REPLY name DRY_QUEUE=1
+  RUN_SHARD=${SHARD:-1/1} RUN_ID='' CELL_NAMES=() CELL_STATES=() CELLS_DONE=0
+  declare -gA RECORD_OF=()
+  if find_run; then
+    RUN_ID=$R_run_id RUN_SHARD=$R_shard
+    [[ -z $SHARD || $SHARD == "$RUN_SHARD" ]] ||
+      refuse "$EX_GATE" "run $RUN_ID" "it is of shard $RUN_SHARD, not $SHARD" "give --shard $RUN_SHARD, or a RUN of its own to each box"
+    read_states
+  fi
+  merge_queue
+  ROSTER_N=${#QUEUE_NAMES[@]}
+  for name in "${QUEUE_NAMES[@]}"; do
+    in_part "$name" || continue
+    state_now "$name"
+    CELL_NAMES+=("$name") CELL_STATES+=("$REPLY")
+    [[ $REPLY != 'done' ]] || CELLS_DONE=$((CELLS_DONE + 1))
   done
-  ((${#CELL_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $SHARD" "it owns no cell of the queue" "give fewer shards"
   CELLS_LEFT=$((${#CELL_NAMES[@]} - CELLS_DONE))
+  for name in ${ONLY//,/ }; do
+    [[ " ${CELL_NAMES[*]-} " == *" $name "* ]] ||
+      refuse "$EX_CONFIG" "--only $name" "no cell of the queue has this name" "names: ${QUEUE_NAMES[*]:0:5} …"
+  done
+}
+in_part() { # <cell>    returns: 0 where this start is about it
+  [[ -z $ONLY || ,$ONLY, == *",$1,"* ]]
 }
 
 # Room for the cells that are left, with a tenth more, on each tier; once for both where they share a disk. A checkpoint
 # that the smoke found larger than what the job says for a whole cell counts instead.
 gate_room() {
   local REPLY bytes=$NEED_DISK_BYTES files both=1
-  [[ -z $M_CKPT || $M_CKPT -le $bytes ]] || bytes=$M_CKPT
-  bytes=$((bytes * CELLS_LEFT * 11 / 10)) files=$((NEED_FILES * CELLS_LEFT))
+  [[ -z $M_BYTES || $M_BYTES -le $bytes ]] || bytes=$M_BYTES
+  bytes=$((bytes * CELLS_LEFT * 11 / 10)) files=$NEED_FILES
+  [[ -z $M_FILES || $M_FILES -le $files ]] || files=$M_FILES
+  files=$((files * CELLS_LEFT))
   ROOM_SAID=()
   if [[ $B != "$D" ]]; then
     if same_disk "$D" "$B"; then both=2; else gate_tier "$B" "$bytes" "$files" "$DURABLE_CAP_BYTES" "$DURABLE_CAP_INODES"; fi
@@ -1743,18 +2302,22 @@ gate_tier() { # <path> <bytes> <files> <cap bytes> <cap inodes>
 # needs: exit log file hash probe
 
 print_plan() { # reads what gates.bash has set
-  local REPLY slots=${SLOTS:-1} line name n=0 ids rounds minutes
+  local slots=${SLOTS:-1} line name n=0 ids
   if [[ -n ${GPUS-} ]]; then
     IFS=, read -ra ids <<<"$GPUS"
-    slots=${#ids[@]}
+    # As run_queue counts: a cell takes as many entries as it needs GPUs.
+    slots=$((${#ids[@]} / (NEED_GPUS > 0 ? NEED_GPUS : 1)))
+    ((slots > 0)) || slots=1
   fi
   printf 'plan for run %s (%s x %s)\n' "$RUN" "$PROFILE" "$JOB"
   printf '  code      %s at %s, branch %s\n' "$GIT_TOP" "$GIT_HEAD" "${GIT_BRANCH:-none}"
   git_here log -1 --format='  commit    %h %ci %s' 2>/dev/null || :
   printf '  syntax    %s\n' "$SYNTAX_SAID"
   printf '  smoke     %s\n' "$SMOKE_SAID"
+  printf '  drill     %s\n' "$DRILL_SAID"
   plan_measured
   printf '  cells     %s, of which done %s, to do %s\n' "${#CELL_NAMES[@]}" "$CELLS_DONE" "$CELLS_LEFT"
+  [[ -z $ONLY ]] || printf '            a part only: %s of the %s cells of the roster; the proof will be of these and will say so\n' "${#CELL_NAMES[@]}" "$ROSTER_N"
   for name in "${CELL_NAMES[@]}"; do
     ((n++ < 10)) || break
     printf '              %s\n' "$name"
@@ -1766,43 +2329,66 @@ print_plan() { # reads what gates.bash has set
   for line in ${DATA_SAID[@]+"${DATA_SAID[@]}"}; do printf '  data      %s\n' "$line"; done
   ((${#DATA_PATHS[@]} > 0)) || printf '  data      the job declares none\n'
   plan_resources "$slots"
-  rounds=$(((CELLS_LEFT + slots - 1) / slots))
-  minutes=$((rounds * NEED_MINUTES))
-  printf '  time      about %s minutes for what is left, %s at a time%s\n' "$minutes" "$slots" "$(plan_cost "$minutes")"
+  plan_time "$slots"
   [[ ${F_POWER-} != true ]] || printf '  power     off after success: %s\n' "${POWER_OFF_COMMAND[*]}"
 }
 
-plan_cost() { # <minutes>    prints
+# The time of what is left and its cost, from what a cell was measured to take; without that from the job's own word.
+plan_time() { # <slots>    reads: M_CELL_S NEED_S CELLS_LEFT
+  local REPLY rounds=$(((CELLS_LEFT + $1 - 1) / $1)) said=measured
+  [[ -n $M_CELL_S ]] || said='declared, not measured'
+  span_of $((rounds * ${M_CELL_S:-$NEED_S}))
+  printf '  time      about %s for what is left, %s at a time (%s)\n' "$REPLY" "$1" "$said"
   [[ ${PRICE_PER_HOUR-} =~ ^[0-9]+([.][0-9]+)?$ ]] || return 0
-  awk -v m="$1" -v p="$PRICE_PER_HOUR" 'BEGIN {printf ", about %.2f at %s per hour", m / 60 * p, p}'
+  awk -v s="$((rounds * ${M_CELL_S:-$NEED_S}))" -v p="$PRICE_PER_HOUR" -v said="$said" \
+    'BEGIN {printf "  cost      about %.2f at %s per hour (%s)\n", s / 3600 * p, p, said}'
+}
+span_of() { # <seconds>    into REPLY
+  if (($1 >= 7200)); then REPLY="$(($1 / 3600)) h $(($1 % 3600 / 60)) min"; elif (($1 >= 120)); then REPLY="$((($1 + 30) / 60)) min"; else REPLY="$1 s"; fi
+}
+bytes_of() { # <bytes>    into REPLY
+  human "$1"
 }
 
-# What the smoke measured beside what the job says; where it measured more, the job's figure is too small.
+# One figure of a cell: what was measured, with what the job says beside it; a warning where they are more than twice apart.
+plan_figure() { # <what> <measured or empty> <declared> <function that names it> <name in the job> <how it was measured>
+  local REPLY declared apart=''
+  "$4" "$3"
+  declared=$REPLY
+  if [[ -z $2 ]]; then
+    printf '    %-8s %s, declared, not measured%s\n' "$1" "$declared" "${6:+ ($6)}"
+    return 0
+  fi
+  "$4" "$2"
+  if (($2 > 2 * $3)); then apart='more than twice what'; elif (($3 > 2 * $2)); then apart='less than half of what'; fi
+  printf '    %-8s %s, measured (%s); the job: %s\n' "$1" "$REPLY" "$6" "$declared"
+  [[ -z $apart ]] || log "warning: $1 of a cell: $REPLY was measured, $apart $5 in the job says ($declared)"
+}
+
+# What was measured beside what the job says.
 plan_measured() {
-  local REPLY said
-  [[ -n $M_SECONDS$M_CKPT ]] || { printf '  measured  nothing: the figures below are the job'"'"'s own words\n' && return 0; }
-  said="the trial ${M_SECONDS:-?} s${M_STEPS:+ for $M_STEPS step(s)}"
-  human "$M_CKPT"
-  said+="; a checkpoint $REPLY"
-  human "$NEED_DISK_BYTES"
-  said+=" (the job: $REPLY for a whole cell), saved in ${M_SAVE:-?} s (the job: $SAVE_S)"
-  human "$M_PEAK"
-  said+="; memory $REPLY"
-  human "$NEED_RAM_BYTES"
-  printf '  measured  %s (the job: %s)\n' "$said" "$REPLY"
-  [[ -z $M_CKPT || $M_CKPT -le $NEED_DISK_BYTES ]] || log "warning: one checkpoint had $M_CKPT bytes, needs.disk_gb says $NEED_DISK_BYTES for a whole cell; the larger one counts"
+  local trial=''
+  [[ -z $M_SECONDS ]] || trial="the smoke: $M_SECONDS s${M_STEPS:+ for $M_STEPS step(s)}${M_STEP_MS:+, $M_STEP_MS ms a step}"
+  printf '  one cell\n'
+  plan_figure time "$M_CELL_S" "$NEED_S" span_of needs.minutes "${M_CELL_FROM:-$trial}"
+  plan_figure disk "$M_BYTES" "$NEED_DISK_BYTES" bytes_of needs.disk_gb "${M_CKPT:+the smoke, with a checkpoint of $M_CKPT bytes}"
+  plan_figure memory "$M_PEAK" "$NEED_RAM_BYTES" bytes_of needs.ram_gb "${M_PEAK:+the most that the smoke or a cell held}"
+  plan_figure saving "$M_SAVE" "$SAVE_S" span_of save_s "${M_SAVE:+one checkpoint to the data tier}"
   [[ -z $M_SAVE || $M_SAVE -le $SAVE_S ]] || log "warning: saving took $M_SAVE s, save_s says $SAVE_S: a stopped cell may be killed while it saves"
-  [[ -z $M_PEAK || $M_PEAK -le $NEED_RAM_BYTES ]] || log "warning: the smoke held $M_PEAK bytes of memory, needs.ram_gb says $NEED_RAM_BYTES"
 }
 
 # What this start will produce, written down before it runs: a line a cell, with its output and what must lie there. The
 # proof at the end is held to it (F5 F6).
 write_plan() { # reads what gates.bash has set, F_START    writes: D/plans/<start id>.tsv
-  local REPLY file=$D/plans/$F_START.tsv text name state n=0
-  text="# run $RUN_ID start $F_START commit $RUN_COMMIT cells ${#CELL_NAMES[@]} done $CELLS_DONE to do $CELLS_LEFT"$'\n'
-  for name in "${CELL_NAMES[@]}"; do
-    state='to do'
-    [[ ! -e $B/records/$name.json ]] || state='done'
+  local REPLY file=$D/plans/$F_START.tsv text name state i n=0
+  text="# run $RUN_ID start $F_START commit $RUN_COMMIT cells ${#CELL_NAMES[@]} done $CELLS_DONE to do $CELLS_LEFT"
+  [[ -z $ONLY ]] || text+=", a part: the roster has $ROSTER_N"
+  text+=$'\n'
+  for name in ${GIT_SUBMODULES[@]+"${GIT_SUBMODULES[@]}"}; do text+="# submodule $name"$'\n'; done
+  text+="# smoke ${SMOKE_SAID//[[:cntrl:]]/ }"$'\n'
+  for ((i = 0; i < ${#CELL_NAMES[@]}; i++)); do
+    name=${CELL_NAMES[i]} state='to do'
+    [[ ${CELL_STATES[i]} != 'done' ]] || state='done'
     text+="$name"$'\t'"$state"$'\t'"$B/final_ckpts/$name"$'\t'"${REQUIRED[*]-}"$'\n'
   done
   if ! mkdir -p -- "$D/plans" || ! replace_file "$file" "$text"; then
@@ -1813,6 +2399,7 @@ write_plan() { # reads what gates.bash has set, F_START    writes: D/plans/<star
   done <"$file"
   ((n == ${#CELL_NAMES[@]})) || refuse "$EX_COPY" "$file" "it holds $n cells, the queue ${#CELL_NAMES[@]}" "look at the data tier"
   hash_file "$file" || refuse "$EX_COPY" "$file" "it cannot be read back" "look at the data tier"
+  [[ $SMOKE_SAID != WAIVED* ]] || event waiver - - "smoke $SMOKE_SAID"
   event plan - - "$n cells, $CELLS_DONE done, $CELLS_LEFT to do, sha256 $REPLY"
   log "plan of $n cells: $file ($REPLY)"
 }
@@ -1831,21 +2418,17 @@ plan_in_roster() { # <plan>    returns: 0, or 65 with the reason in REPLY
   ((n > 0)) || { REPLY="the plan $1 names no cell" && return "$EX_INTEGRITY"; }
 }
 
-plan_resources() { # <slots>
-  local REPLY total limit free
-  probe_cpus
-  recommend "$1" "$NEED_RAM_BYTES"
-  printf '  cpu       %s usable: nproc %s, affinity %s, cgroup quota %s\n' "$CPUS" "${CPU_NPROC:-not known}" \
-    "${CPU_AFFINITY:-not known}" "${CPU_QUOTA:+$((CPU_QUOTA / 100)).$(printf '%02d' $((CPU_QUOTA % 100)))}${CPU_QUOTA:-none}"
-  human "$RAM_TOTAL" && total=$REPLY
-  human "$RAM_LIMIT" && limit=$REPLY
-  [[ -n $RAM_LIMIT ]] || limit=none
-  human "$RAM_FREE" && free=$REPLY
-  human $((NEED_RAM_BYTES * $1))
-  printf '  ram       %s free for us: machine %s, cgroup limit %s; %s cell(s) need %s\n' "$free" "$total" "$limit" "$1" "$REPLY"
-  [[ -z $RAM_FREE || $RAM_FREE -ge $((NEED_RAM_BYTES * $1)) ]] || log "warning: $free of memory is free, $1 cell(s) at a time need $REPLY"
-  printf '  gpu       %s needed for a cell; here: %s\n' "$NEED_GPUS" "${GPU_COUNT:-not known}${GPU_WHY:+ ($GPU_WHY)}"
-  [[ -z $GPU_COUNT || $GPU_COUNT -ge $((NEED_GPUS * $1)) ]] || log "warning: $GPU_COUNT GPUs here, $1 cell(s) at a time need $((NEED_GPUS * $1))"
+# What preflight has read, and what so many cells side by side want of it.
+plan_resources() { # <slots>    reads: CPUS RAM_FREE GPU_COUNT SAID_OF
+  local REPLY need=$NEED_RAM_BYTES
+  [[ -z $M_PEAK || $M_PEAK -le $need ]] || need=$M_PEAK
+  recommend "$1" "$need"
+  printf '  cpu       %s\n' "${SAID_OF[cpu]-}"
+  human $((need * $1))
+  printf '  ram       %s; %s at a time: %s\n' "${SAID_OF[ram]-}" "$1" "$REPLY"
+  [[ -z $RAM_FREE || $RAM_FREE -ge $((need * $1)) ]] || log "warning: $RAM_FREE bytes of memory are free, $1 cell(s) at a time need $REPLY"
+  printf '  gpu       %s\n' "${SAID_OF[gpus]-}"
+  [[ -n ${GPUS-} || -z $GPU_COUNT || $GPU_COUNT -ge $((NEED_GPUS * $1)) ]] || log "warning: $GPU_COUNT GPUs here, $1 cell(s) at a time need $((NEED_GPUS * $1))"
   printf '  threads   recommended for each cell: %s loader worker(s), %s thread(s)\n' "$WORKERS" "$THREADS"
 }
 
@@ -1855,7 +2438,7 @@ plan_resources() { # <slots>
 # TREE_IDS ("pid ticks", parents first) and TREE_LINES for people, from ROOT down. Empty where ROOT is gone.
 process_tree() { # <root pid>
   local dir pid stat fields next=("$1") more
-  local -A kids=() ticks=() names=()
+  local -A kids=() ticks=() comm=()
   TREE_IDS=() TREE_LINES=()
   for dir in /proc/[0-9]*; do
     pid=${dir#/proc/}
@@ -1865,14 +2448,14 @@ process_tree() { # <root pid>
     kids[${fields[1]}]+=" $pid"
     ticks[$pid]=${fields[19]-0}
     stat=${stat#*(}
-    names[$pid]="parent ${fields[1]}, ${stat%)*}"
+    comm[$pid]="parent ${fields[1]}, ${stat%)*}"
   done
   while ((${#next[@]} > 0)); do
     more=()
     for pid in "${next[@]}"; do
       [[ -n ${ticks[$pid]-} ]] || continue
       TREE_IDS+=("$pid ${ticks[$pid]}")
-      TREE_LINES+=("process $pid, ${names[$pid]}")
+      TREE_LINES+=("process $pid, ${comm[$pid]}")
       # shellcheck disable=SC2206 # numbers with blanks between
       more+=(${kids[$pid]-})
     done
@@ -1890,13 +2473,40 @@ tree_alive() {
   ((${#TREE_LEFT[@]} > 0))
 }
 
+# lib/carry.bash: small files of the run that have to come home beside the bundle.
+# needs: exit file
+# reads: D B
+
+# What RUN_FACTS.md tells besides the records (S92): the events with their overrides, the roster, what failed (X4). Only what
+# lies in B comes home, so they are copied there, once more each time. Lines that another box left there stay.
+carry_logs() {
+  local name text
+  [[ $B != "$D" ]] || return 0
+  for name in events.tsv queue.tsv NEGATIVE_RESULTS.tsv; do
+    [[ -s $D/$name ]] || continue
+    text=$(cat -- "$D/$name") || return
+    if [[ -s $B/$name ]]; then text=$(awk '!seen[$0]++' "$B/$name" "$D/$name") || return; fi
+    [[ -s $B/$name && $(<"$B/$name") == "$text" ]] || replace_file "$B/$name" "$text"$'\n' || return
+  done
+}
+
+# lib/negative.bash: what failed is a result too: a line that stays, so that nobody pays for it twice without knowing (X4).
+# needs: log
+
+# One more line; it decides nothing, so a full disk here stops nothing.
+negative_line() { # <file> <where> <commit> <exit> <seconds> <why> <command>
+  local REPLY
+  utc_now
+  [[ -s $1 ]] || printf '# time\twhere\tcommit\texit\tseconds\twhy\tcommand\n' 2>/dev/null >"$1" || return 0
+  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$2" "$3" "$4" "$5" "${6//[[:cntrl:]]/ }" "${7//[[:cntrl:]]/ }" 2>/dev/null >>"$1" || :
+}
+
 # lib/detached.bash: the part of a formal run that goes on without the shell that started it.
-# needs: exit log file record proc run queue git detach formal plan
+# needs: exit log file record proc run queue git detach formal plan carry negative
 
 # First half: the session's environment goes, the person's comes, and the log is ours from the first line.
-do_enter() { # <private folder> <start id> [run_queue's flags]
+do_enter() { # <private folder> <start id>
   local dir=$1 start=$2 d session socket name
-  shift 2
   { [[ -f $dir/env && -O $dir/env && ! -L $dir ]] && {
     IFS= read -r d && IFS= read -r session && IFS= read -r socket && IFS= read -r name
   } <"$dir/where"; } 2>/dev/null ||
@@ -1909,16 +2519,19 @@ do_enter() { # <private folder> <start id> [run_queue's flags]
   exec >>"$d/formal.log" 2>&1
   cd -- "$d" || return
   detach_load_env "$dir/env" || refuse "$EX_GATE" "the detached part" "its environment cannot be read" "use: $PROG start"
-  exec "$BASH" "${BASH_SOURCE[0]}" _run "$dir" "$start" "$@"
+  exec "$BASH" "${BASH_SOURCE[0]}" _run "$dir" "$start"
 }
 
-do_run() { # <private folder> <start id> [run_queue's flags]
-  local REPLY dir=$1 start=$2 taken
-  shift 2
-  taken=$dir/taken
+do_run() { # <private folder> <start id>
+  local REPLY dir=$1 start=$2 taken=$1/taken word
+  local -a words=()
   # Consumed by mkdir: the second half runs once, and only behind the first.
   if [[ ! -d $dir || ! -O $dir || -e $dir/env ]] || ! mkdir -- "$taken" 2>/dev/null; then
     refuse "$EX_GATE" "the detached part" "no start has made this session" "use: $PROG start"
+  fi
+  while IFS= read -r -d '' word; do words+=("$word"); done <"$dir/flags" || :
+  if [[ ${words[*]: -1} != end ]] || ! parse_flags "${words[@]:0:${#words[@]}-1}"; then
+    refuse "$EX_GATE" "the detached part" "the words of its start cannot be read" "use: $PROG start"
   fi
   self_dir
   run_places
@@ -1938,31 +2551,31 @@ do_run() { # <private folder> <start id> [run_queue's flags]
   event running - - "formal start $F_START commit $RUN_COMMIT"
   utc_now
   log "START $REPLY run $RUN_ID start $F_START commit $RUN_COMMIT in $F_SESSION"
-  formal_body "$@"
+  formal_body
 }
 
 # The frame that no edit can reorder: the queue, the code as it was, the aggregation, the proof, the record.
 formal_body() {
   local REPLY cells
-  run_step queue bash "$SELF_DIR/run_queue.sh" "$@" || return
+  run_step queue bash "$SELF_DIR/run_queue.sh" ${QUEUE_FLAGS[@]+"${QUEUE_FLAGS[@]}"} || return
   STAGE=code STEP="git status in $CODE_DIR"
   code_unchanged || return
   write_formal aggregating '' || return
   event aggregating - - ''
-  run_step aggregate bash "$SELF_DIR/aggregate_to_fs.sh" || return
+  run_step aggregate bash "$SELF_DIR/aggregate_to_fs.sh" ${ONLY:+--only "$ONLY"} || return
   STAGE=proof STEP="PULL_MANIFEST.json"
   cells=$(
     read_queue "$D/queue.tsv"
     plan_in_roster "$D/plans/$F_START.tsv" || { log "$REPLY" && exit "$EX_INTEGRITY"; }
     printf '%s' "${#QUEUE_NAMES[@]}"
   ) || return
-  check_manifest "$cells" || { log "$REPLY" && return "$EX_INTEGRITY"; }
+  check_manifest "$cells" "$D/plans/$F_START.tsv" || { log "$REPLY" && return "$EX_INTEGRITY"; }
   write_success || return
   SUCCEEDED=1
   utc_now
-  printf 'FORMAL_SUCCESS %s run %s start %s cells %s/%s manifest %s\n' "$REPLY" "$RUN_ID" "$F_START" "$M_DONE" "$M_EXPECTED" "$M_DIGEST"
+  printf 'FORMAL_SUCCESS%s %s run %s start %s cells %s/%s manifest %s\n' "${M_PART:+ of a part ($M_PART cells)}" "$REPLY" "$RUN_ID" "$F_START" "$M_DONE" "$M_EXPECTED" "$M_DIGEST"
   write_formal success '' || return
-  event success - - "$M_DONE of $M_EXPECTED cells"
+  event success - - "$M_DONE of $M_EXPECTED cells${M_PART:+, the proof is of a part: $M_PART cells}"
   write_ready success || log "READY_TO_STOP cannot be written"
   [[ $F_POWER != true ]] || power_off
 }
@@ -1977,6 +2590,8 @@ run_step() { # <stage> <words...>
   [[ -z $STOP_SIGNAL ]] || return 143
   "$@" </dev/null &
   CHILD=$!
+  # A signal that came between the fork and this line has not reached it.
+  [[ -z $STOP_SIGNAL ]] || kill -TERM "$CHILD" 2>/dev/null || :
   while :; do
     seen=$STOP_SIGNAL rc=0
     wait "$CHILD" || rc=$?
@@ -2025,10 +2640,15 @@ at_exit() { # <status>
     aggregate | proof) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
     *) remedy="see $D/formal.log; then: bash $SELF_DIR/$PROG start" ;;
   esac
+  # A proof that could be written and not be read back is none: start has moved every older one aside.
+  [[ ! -e $B/FORMAL_SUCCESS ]] || mv -f -- "$B/FORMAL_SUCCESS" "$B/FORMAL_SUCCESS.$F_START.failed"
   log "FORMAL_FAILURE: $why; this machine is kept on; $remedy"
   write_failure "$STAGE" "$STEP" "$rc" "$remedy"
   write_formal failed "$why"
   event failed - - "$why"
+  # Somebody's stop is no result.
+  [[ -n $STOP_SIGNAL ]] || negative_line "$D/NEGATIVE_RESULTS.tsv" formal "$RUN_COMMIT" "$rc" "$SECONDS" "$why, start $F_START" "$STEP"
+  carry_logs || log "the events could not be copied to $B"
   ! pack_failure || write_ready failed || :
   exit "$rc"
 }
@@ -2042,7 +2662,11 @@ power_off() {
   flush "$D/formal.log" "$B/FORMAL_SUCCESS"
   "${POWER_OFF_COMMAND[@]}" || rc=$?
   log "power-off: the command ended with $rc"
-  ((rc != 0)) || while ((n++ < ${POWER_OFF_WAIT_S:-60})); do sleep 1; done
+  ((rc != 0)) || while ((n++ < ${POWER_OFF_WAIT_S:-60})); do
+    sleep 1 || :
+    # A machine that goes down tells its processes first; how long that takes is its own affair.
+    [[ -z $STOP_SIGNAL ]] || { log "power-off: the machine is going down" && return 0; }
+  done
   write_failure power-off "${POWER_OFF_COMMAND[*]}" "$rc" "the machine is still alive and its meter runs: use teardown.sh from the laptop" || :
   write_formal success "power-off failed: the command ended with $rc and the machine is still alive" || :
 }
@@ -2067,6 +2691,7 @@ stop    shows the run's processes, ends them (checkpoints first), and records th
              that stops the meter. A failed run always keeps the machine.
 --stash      put uncommitted work into a dated git stash first; refused where that would take data.
 run_queue's flags: --queue FILE, --slots N, --gpus LIST, --shard I/N, --only CELL,…, --skip-failed, --adopt
+With --only the proof is of these cells alone: it says that it is of a part, and so does status.
 
 exit codes: 0 done (start: it runs, detached), 1 the run failed or was stopped, 64 usage, 65 a record does not match,
 69 something is missing or not known, 73 no room, 74 the durable tier, 75 busy, 77 a gate refused, 78 configuration
@@ -2077,7 +2702,7 @@ USAGE
 
 # Flags into QUEUE_FLAGS and the few that matter here too.
 parse_flags() {
-  QUEUE_FLAGS=() F_POWER=false STASH=false SHARD='' ADOPT=false QUEUE_FILE='' SLOTS='' GPUS=''
+  QUEUE_FLAGS=() F_POWER=false STASH=false SHARD='' ONLY='' ADOPT=false QUEUE_FILE='' SLOTS='' GPUS=''
   while (($#)); do
     case $1 in
       --power-off) F_POWER=true ;;
@@ -2091,6 +2716,7 @@ parse_flags() {
           --slots) SLOTS=$2 ;;
           --gpus) GPUS=$2 ;;
           --shard) SHARD=$2 ;;
+          --only) ONLY=$2 ;;
         esac
         QUEUE_FLAGS+=("$1" "$2")
         shift
@@ -2099,8 +2725,9 @@ parse_flags() {
     esac
     shift
   done
-  [[ -z $SHARD || $SHARD =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] || return "$EX_USAGE"
-  [[ -z $SLOTS || $SLOTS =~ ^[1-9][0-9]*$ ]] || return "$EX_USAGE"
+  [[ -z $SHARD ]] || { [[ $SHARD =~ ^([1-9][0-9]{0,5})/([1-9][0-9]{0,5})$ ]] && ((BASH_REMATCH[1] <= BASH_REMATCH[2])); } || return "$EX_USAGE"
+  [[ -z $SLOTS || (-z $GPUS && $SLOTS =~ ^[1-9][0-9]{0,3}$) ]] || return "$EX_USAGE"
+  [[ -z $GPUS || $GPUS =~ ^[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*$ ]] || return "$EX_USAGE"
 }
 
 # The queue will run from another folder than the one this was typed in.
@@ -2123,7 +2750,7 @@ main() {
       absolute_queue
       ;;
     status | attach | stop) (($# == 0)) || { usage >&2 && return "$EX_USAGE"; } ;;
-    _enter | _run) (($# >= 2)) || { usage >&2 && return "$EX_USAGE"; } ;;
+    _enter | _run) (($# == 2)) || { usage >&2 && return "$EX_USAGE"; } ;;
     *) usage >&2 && return "$EX_USAGE" ;;
   esac
   [[ -z ${FAKE_ROOT-} ]] || refuse "$EX_CONFIG" "FAKE_ROOT=$FAKE_ROOT" "a formal run looks at the real machine" "unset FAKE_ROOT"
@@ -2152,7 +2779,7 @@ do_plan() {
 do_start() {
   local REPLY
   self_dir
-  choose_detach
+  detach_wanted
   [[ $F_POWER != true || ${#POWER_OFF_COMMAND[@]} -gt 0 ]] ||
     refuse "$EX_GATE" "--power-off" "the profile knows no command on this machine that stops the meter" "leave --power-off out, and use teardown.sh from the laptop afterwards"
   run_places
@@ -2160,6 +2787,8 @@ do_start() {
   mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
   : >>"$D/formal.log" || refuse "$EX_NOROOM" "$D/formal.log" "it cannot be written" "look at the data tier: room, rights"
   all_gates true
+  F_SESSION=$DETACH_WORKS
+  [[ $F_SESSION == "$DETACH" ]] || log "falling back from $DETACH to $F_SESSION"
   open_run true "$SHARD" "$ADOPT"
   take_start
   refuse_live
@@ -2173,7 +2802,7 @@ refuse_live() {
   local session=$F_SESSION power=$F_POWER n=0 REPLY # judging takes the earlier start's values
   judge_formal
   case $FORMAL_STATE in
-    running | aggregating) refuse "$EX_BUSY" "start" "the formal run is $FORMAL_STATE (process $F_PID)" "$PROG status, or $PROG stop" ;;
+    running | aggregating) refuse "$EX_BUSY" "start" "the formal run is $FORMAL_STATE (process $F_PID)" "bash $SELF_DIR/$PROG status, or stop" ;;
     unknown)
       [[ $ADOPT == true || ! -e $D/formal.json || $FORMAL_WHY != *'look there' ]] ||
         refuse "$EX_BUSY" "start" "$FORMAL_WHY" "if that box is gone for good, say --adopt"
@@ -2181,7 +2810,7 @@ refuse_live() {
       ;;
   esac
   if [[ -n $F_SOCKET && $FORMAL_STATE != success ]] && detach_alive "$F_SESSION" "$F_SOCKET" "$F_NAME"; then
-    refuse "$EX_BUSY" "start" "session $F_NAME ($F_SESSION) of the earlier start is still there" "look with: $PROG status; end it with: $PROG stop"
+    refuse "$EX_BUSY" "start" "session $F_NAME ($F_SESSION) of the earlier start is still there" "bash $SELF_DIR/$PROG status looks, stop ends it"
   fi
   # A record may be unreadable, or say that all is over while its writer still packs the evidence.
   while live_detached; do
@@ -2193,24 +2822,12 @@ refuse_live() {
   F_SESSION=$session F_POWER=$power
 }
 
-# The primitive that will be used, into F_SESSION; says so where it is not the first choice.
-choose_detach() {
-  local REPLY one
+# What formal_run can start a run under, before anything is looked at; preflight then says what of it works here.
+detach_wanted() {
   case $DETACH in
     tmux | screen | nohup) ;;
     *) refuse "$EX_MISSING" "DETACH=$DETACH" "formal_run does not start runs under $DETACH yet" "submit this line through it yourself: bash $SELF_DIR/run_queue.sh; or set DETACH=tmux, screen or nohup where this machine allows it" ;;
   esac
-  F_SESSION=''
-  for one in "$DETACH" "$DETACH_FALLBACK" nohup; do
-    case $one in tmux | screen | nohup) ;; *) continue ;; esac
-    if detach_trial "$one"; then
-      F_SESSION=$one
-      break
-    fi
-    log "$one cannot be used here: $REPLY"
-  done
-  [[ -n $F_SESSION ]] || refuse "$EX_MISSING" "starting detached" "neither $DETACH nor $DETACH_FALLBACK nor setsid works here" "install tmux or screen"
-  [[ $F_SESSION == "$DETACH" ]] || log "falling back from $DETACH to $F_SESSION"
 }
 
 dry_run_queue() {
@@ -2222,7 +2839,7 @@ dry_run_queue() {
 
 # Start the detached part and wait until it has spoken.
 launch() {
-  local uuid REPLY
+  local uuid word REPLY
   IFS= read -r uuid </proc/sys/kernel/random/uuid || refuse "$EX_MISSING" "/proc" "it cannot be read" "mount /proc"
   F_START=${uuid:0:8} F_NAME=gr_${uuid:0:8} F_DIGEST=$BOX_DIGEST
   start_ticks $$
@@ -2234,9 +2851,12 @@ launch() {
   write_plan
   write_formal starting '' || refuse "$EX_COPY" "$D/formal.json" "it cannot be written" "look at the data tier: room, rights"
   detach_save_env "$DETACH_DIR/env" || fail_launch "the environment file cannot be written" "look at /tmp: room, rights"
-  printf '%s\n' "$D" "$F_SESSION" "$F_SOCKET" "$F_NAME" >"$DETACH_DIR/where"
+  # By file, for a multiplexer takes no long command line.
+  { printf '%s\n' "$D" "$F_SESSION" "$F_SOCKET" "$F_NAME" >"$DETACH_DIR/where" &&
+    for word in ${QUEUE_FLAGS[@]+"${QUEUE_FLAGS[@]}"} end; do printf '%s\0' "$word"; done >"$DETACH_DIR/flags"; } ||
+    fail_launch "its words cannot be written" "look at /tmp: room, rights"
   detach_start "$F_SESSION" "$F_SOCKET" "$F_NAME" "$D/formal.log" \
-    "$BASH" "$SELF_DIR/$PROG" _enter "$DETACH_DIR" "$F_START" ${QUEUE_FLAGS[@]+"${QUEUE_FLAGS[@]}"} ||
+    "$BASH" "$SELF_DIR/$PROG" _enter "$DETACH_DIR" "$F_START" ||
     fail_launch "$F_SESSION refused the session" "look at the end of $D/formal.log"
   await_heartbeat
   log "formal start $F_START asked for: job $JOB, ${#CELL_NAMES[@]} cells, commit $RUN_COMMIT, output in $D, results in $B"
@@ -2263,15 +2883,20 @@ await_heartbeat() {
     else
       detach_alive "$F_SESSION" "$F_SOCKET" "$F_NAME" || [[ $? -eq 2 ]] || gone=$((gone + 1))
     fi
-    ((gone < 20)) || fail_launch "no heartbeat: the session is gone, and nothing had run in it" "look at the end of $D/formal.log, shown above"
+    ((gone < 20)) || { fail_launch "no heartbeat: the session is gone, and nothing had run in it" "look at the end of $D/formal.log, shown above" && return; }
     sleep 0.1 2>/dev/null || sleep 1
   done
   fail_launch "no heartbeat in $HEARTBEAT_S s: the session started and nothing ran in it" "look at the end of $D/formal.log, shown above"
 }
 
 fail_launch() { # <why> <what to do>
+  # At the last moment it may have begun after all: then there is nothing to be sorry for.
+  if ! bar_detached "$F_START" && await_begun; then
+    log "it was late, and has begun now"
+    F_PID=$R_pid
+    return 0
+  fi
   tail -n 20 -- "$D/formal.log" >&2
-  # A detached part that comes late finds no environment file and leaves.
   rm -rf -- "${DETACH_DIR:?}"
   write_formal failed "$1" || :
   write_failure start "$F_SESSION" "$EX_FAIL" "$2" || :
@@ -2283,7 +2908,7 @@ fail_launch() { # <why> <what to do>
 open_records() {
   self_dir
   run_places
-  find_run || refuse "$EX_MISSING" "run $RUN" "there is no $D/run.json: nothing was started here" "$PROG start"
+  find_run || refuse "$EX_MISSING" "run $RUN" "there is no $D/run.json: nothing was started here" "bash $SELF_DIR/$PROG start"
   RUN_ID=$R_run_id RUN_COMMIT=$R_commit
   judge_formal
 }
@@ -2311,7 +2936,7 @@ do_status() {
 
 do_attach() {
   open_records
-  [[ -f $D/formal.log ]] || refuse "$EX_MISSING" "$D/formal.log" "there is no log: nothing was started here" "$PROG start"
+  [[ -f $D/formal.log ]] || refuse "$EX_MISSING" "$D/formal.log" "there is no log: nothing was started here" "bash $SELF_DIR/$PROG start"
   printf '%s: %s (%s); Ctrl-C leaves, the run goes on\n' "$FORMAL_STATE" "$D/formal.log" "${F_NAME:-no session}"
   # Without a terminal nobody could leave an endless look.
   case $FORMAL_STATE in
@@ -2321,19 +2946,26 @@ do_attach() {
 }
 
 do_stop() {
-  local n=0 limit=$((GRACE_S * 2 + 30)) id
+  local REPLY n=0 limit=$((GRACE_S * 2 + 30)) id
   open_records
   case $FORMAL_STATE in
     starting | running | aggregating) ;;
     unknown) refuse "$EX_MISSING" "stop" "the state is not known: $FORMAL_WHY" "look at $D/formal.json by hand; nothing was ended" ;;
-    *) printf 'nothing to stop: %s; %s\n' "$FORMAL_STATE" "${FORMAL_WHY:-as recorded}" && return 0 ;;
+    *)
+      printf 'nothing to stop: %s; %s\n' "$FORMAL_STATE" "${FORMAL_WHY:-as recorded}"
+      if live_detached; then
+        printf 'process %s is still at work on this run and is not the recorded one: look with ps -fp %s, end it with kill -TERM %s\n' "$REPLY" "$REPLY" "$REPLY"
+        return "$EX_FAIL"
+      fi
+      return 0
+      ;;
   esac
   process_tree "$F_PID"
   ((${#TREE_IDS[@]} > 0)) || { printf 'nothing to stop: process %s has just ended\n' "$F_PID" && return 0; }
   printf 'ending process %s, which ends its children after they have saved:\n' "$F_PID"
   printf '  %s\n' "${TREE_LINES[@]}"
   if ! same_process "$F_PID" "$F_TICKS" || ! kill -TERM "$F_PID"; then
-    refuse "$EX_MISSING" "kill -TERM $F_PID" "the process is not the recorded one any more" "$PROG status"
+    refuse "$EX_MISSING" "kill -TERM $F_PID" "the process is not the recorded one any more" "bash $SELF_DIR/$PROG status"
   fi
   while ((n++ < limit * 5)); do
     tree_alive || break
@@ -2345,8 +2977,12 @@ do_stop() {
     return "$EX_FAIL"
   fi
   read_record "$D/formal.json" formal/1 "$RUN_ID" || :
-  # What we ended was the start alone, and its detached part has just begun.
-  [[ ${R_start_id-} != "$F_START" || ${R_pid-} == "$F_PID" ]] || { do_stop && return; }
+  # What we ended may have been the start alone: its detached part comes no more, or has just begun and is ended too.
+  if [[ ${R_start_id-} == "$F_START" && ${R_state-} == starting ]] && ! bar_detached "$F_START"; then await_begun || :; fi
+  if [[ ${R_start_id-} == "$F_START" && ${R_pid-} != "$F_PID" ]]; then
+    do_stop
+    return
+  fi
   [[ ${R_state-} != success ]] || { printf 'it ended with success before the signal came\n' && return 0; }
   write_formal stopped "by $PROG stop" || refuse "$EX_COPY" "$D/formal.json" "it cannot be written" "the processes are gone; look at the data tier"
   event stopped - - "$F_START"

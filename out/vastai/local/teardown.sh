@@ -207,7 +207,7 @@ check_name() { # <value> <what it is>    returns: 0, or refuses 78
 # Not by eval: a path is data. An unset or empty $NAME is a refusal, for "$X/" would be the root.
 expand_path() { # <variable name>
   local var=$1 value=${!1} head rest part out='' name
-  [[ -n $value ]] || return 0
+  [[ $value == *[\~\$]* ]] || return 0
   case $value in
     \~ | \~/*) value=\$HOME${value#\~} ;;
   esac
@@ -259,6 +259,11 @@ require_path() { # <variable name>
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
   local path folders=()
+  # A command line has room for so many.
+  while (($# > 500)); do
+    flush "${@:1:500}" || return
+    shift 500
+  done
   ! sync -- "$@" 2>/dev/null || return 0
   if sync -- "$BASH" 2>/dev/null; then
     for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
@@ -267,54 +272,61 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# A whole small file into REPLY, without a process. A file that holds a NUL is no text.
+read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
+  REPLY=''
+  ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
+  # Where it could not be opened nothing was read either.
+  [[ -n $REPLY || -r $1 ]]
+}
+
 # lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
 # needs: exit log file
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local file=$1 schema=$2 run_id=${3-} line text='' member value first=1 closed=0 in_list=0
+  local REPLY file=$1 schema=$2 run_id=${3-}
   if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
   [[ -e $file ]] || return 1
-  # Up to a NUL or the end, without a fork: where read succeeds there was a NUL, and that is no text.
-  ! { IFS= read -r -d '' text <"$file"; } 2>/dev/null || return 2
-  [[ $text == '{'$'\n'*$'\n''}'$'\n' ]] || return 2
-  while IFS= read -r line; do
-    if ((first)); then
-      first=0
-      continue
-    fi
-    ((closed == 0)) || return 2
-    case $line in
-      '}') closed=1 ;;
-      '  ]' | '  ],') in_list=0 ;;
-      '    '*) ((in_list)) || return 2 ;;
-      '  "'*'": '*)
-        ((in_list == 0)) || return 2
-        member=${line#'  "'}
-        member=${member%%\"*}
-        [[ $member =~ ^[a-z][a-z0-9_]*$ ]] || return 2
-        value=${line#*'": '}
-        value=${value%,}
-        case $value in
-          '[') in_list=1 ;;
-          '[]') ;;
-          '"'*'"')
-            value=${value#\"}
-            printf -v "R_$member" '%s' "${value%\"}"
-            ;;
-          null) printf -v "R_$member" '%s' '' ;;
-          true | false) printf -v "R_$member" '%s' "$value" ;;
-          *)
-            [[ $value =~ ^-?[0-9]+$ ]] || return 2
-            printf -v "R_$member" '%s' "$value"
-            ;;
-        esac
-        ;;
-      *) return 2 ;;
-    esac
-  done <"$file"
+  read_text "$file" || return 2
+  parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
+parse_record() { # returns: 0, or 2 where it is not a whole record
+  local IFS=$'\n' line member value in_list=0
+  local -a lines=()
+  [[ $REPLY == '{'$'\n'*$'\n''}'$'\n' && $REPLY != *$'\n\n'* ]] || return 2
+  REPLY=${REPLY#'{'$'\n'}
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${REPLY%$'\n''}'$'\n'})
+  set +f
+  for line in ${lines[@]+"${lines[@]}"}; do
+    case $line in
+      '  "'[a-z]*'": '*)
+        member=${line#'  "'}
+        member=${member%%\"*}
+        value=${line#*'": '}
+        value=${value%,}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        case $value in
+          '"'*'"') value=${value#\"} && value=${value%\"} ;;
+          null) value='' ;;
+          true | false) ;;
+          '[') in_list=1 && continue ;;
+          '[]') continue ;;
+          *) [[ $value == [0-9-]* && ${value#-} != *[!0-9]* && $value != - ]] || return 2 ;;
+        esac
+        printf -v "R_$member" '%s' "$value"
+        ;;
+      '    '*) ((in_list)) || return 2 ;;
+      '  ]' | '  ],') in_list=0 ;;
+      *) return 2 ;;
+    esac
+  done
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -334,18 +346,20 @@ hash_tool() {
   fi
 }
 
-# The digest of standard input, printed by the tool as its first word.
-hash_stream() {
+# Become the tool: over the files named, or over standard input. To be called in a subshell only. It prints 64 digits, two
+# characters, the name.
+# shellcheck disable=SC2120 # without a word it reads standard input
+exec_hash_tool() { # [files...]
   case $HASH_TOOL in
-    openssl) openssl dgst -sha256 -r ;;
-    sha256sum) sha256sum ;;
-    shasum) shasum -a 256 ;;
+    openssl) exec openssl dgst -sha256 -r "$@" ;;
+    sha256sum) exec sha256sum "$@" ;;
+    shasum) exec shasum -a 256 "$@" ;;
   esac
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
   hash_tool
-  REPLY=$({ hash_stream <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
+  REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
@@ -355,24 +369,31 @@ hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot
 
 # Run WORDS, and end them after SECONDS. No `timeout` on a Mac. Standard input passes through.
 bounded() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1 pid watch rc=0
+  local limit=$1 pid watch fired=0 rc=0
   shift
   "$@" <&0 &
   pid=$!
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
+    fired=0
     trap 'kill "$nap" 2>/dev/null' EXIT
-    trap 'exit 0' TERM
+    trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!
-    wait "$nap" && kill -TERM "$pid" 2>/dev/null && sleep 2 && kill -KILL "$pid" 2>/dev/null
+    wait "$nap" && kill -TERM "$pid" 2>/dev/null || exit 0
+    fired=9
+    sleep 2 &
+    nap=$!
+    wait "$nap"
+    kill -KILL "$pid" 2>/dev/null
+    exit 9
   ) </dev/null >/dev/null 2>&1 &
   watch=$!
   wait "$pid" || rc=$?
-  if kill -TERM "$watch" 2>/dev/null; then
-    wait "$watch" 2>/dev/null || :
-  fi
-  ((rc != 143 && rc != 137)) || rc=124
+  kill -TERM "$watch" 2>/dev/null || :
+  # What a program says that was ended is its own matter (ssh: 255); the watcher knows.
+  wait "$watch" 2>/dev/null || fired=$?
+  ((fired != 9)) || rc=124
   return "$rc"
 }
 
@@ -436,6 +457,17 @@ ssh_words() { # [liveness]    with that word no connection of earlier is reused:
   [[ ${1-} != liveness ]] || SSH_WORDS+=(-o ControlPath=none -o ControlMaster=no)
 }
 
+# A path may hold the name of a storage that only the person knows, as in /nfs/$NAME: what is set here goes along, for the box's
+# login does not know it. HOME and USER are the box's own.
+send_names() { # <value>
+  local rest=$1 name
+  while [[ $rest =~ (^|/)\$([A-Za-z_][A-Za-z0-9_]*)(.*)$ ]]; do
+    name=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    case $name in HOME | USER | LOGNAME | PATH) continue ;; esac
+    [[ -z ${!name-} ]] || PROGRAM+="export $name=$(printf '%q' "${!name}")"$'\n'
+  done
+}
+
 # Our values and functions as bash text, into PROGRAM. The last line is read only when all before it was.
 build_program() { # <entry function> <nonce> -- <variable names...> -- <function names...>
   local entry=$1 nonce=$2 name
@@ -444,6 +476,7 @@ build_program() { # <entry function> <nonce> -- <variable names...> -- <function
   while [[ $1 != -- ]]; do
     name=$1
     PROGRAM+="$name=$(printf '%q' "${!name}")"$'\n'
+    send_names "${!name}"
     shift
   done
   shift
@@ -467,6 +500,12 @@ transport() { # stdin: the program and its data
   fi
 }
 
+# The same for a process that may be ended from outside: what is ended is the connection itself, and nothing is left of it.
+transport_alone() {
+  [[ $KIND != owned ]] || exec bash -s
+  cd -- "$L" && exec "${SSH_WORDS[@]}" "$HOST" 'bash -s'
+}
+
 new_nonce() { # into NONCE
   NONCE=$(LC_ALL=C tr -dc 'a-f0-9' </dev/urandom 2>/dev/null | head -c 16) || :
   [[ ${#NONCE} -eq 16 ]] || NONCE=$$$RANDOM$RANDOM
@@ -479,7 +518,7 @@ on_box() { # <answer file> <seconds, 0 = no limit> <entry> -- <variables...> -- 
   new_nonce
   build_program "$entry" "$NONCE" "$@" || return
   if ((limit > 0)); then
-    program_and_data | bounded "$limit" transport >"$answer" 2>"$answer.err" || rc=$?
+    program_and_data | bounded "$limit" transport_alone >"$answer" 2>"$answer.err" || rc=$?
   else
     program_and_data | transport >"$answer" 2>"$answer.err" || rc=$?
   fi
@@ -495,9 +534,7 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   first=$(head -c 200 -- "$answer" | LC_ALL=C tr -d '\000') || first=''
   last=$(tail -n 1 -- "$answer" | LC_ALL=C tr -d '\000') || last=''
   if [[ -n $first && ${first%%$'\n'*} != "begin $NONCE" ]]; then
-    plain_text "${first:0:80}"
-    log "the box answers with text of its own before ours: '$REPLY'"
-    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+    foreign_answer "$answer" "${first:0:80}"
     return "$EX_GATE"
   fi
   if [[ ! $last =~ ^end\ $NONCE\ ([0-9]+)$ ]]; then
@@ -515,6 +552,23 @@ judge_answer() { # <answer file> <status of ssh>    returns: the box's status, 6
   return "$rc"
 }
 
+# Text that is not ours came first. Whose? A start-up file's where our own follows; else the login did not run our command.
+foreign_answer() { # <answer file> <its beginning>
+  local REPLY
+  plain_text "$2"
+  if LC_ALL=C grep -q "^begin $NONCE\$" "$1"; then
+    log "the box answers with text of its own before ours: '$REPLY'"
+    log "its start-up files print something also when nobody is logged in: let .bashrc be silent there (case \$- in *i*) ;; *) return ;; esac)"
+  else
+    log "the login at ${HOST_NAME} is a terminal for people: it did not run our command as it was sent, and answered: '$REPLY'"
+    shell_only_remedy
+  fi
+}
+shell_only_remedy() {
+  log "nothing of ours can pass there. Take the platform's direct address (runbook P1.2: ADDRESS and PORT, then the block of P-1.10);"
+  log "where it has none, the bytes go by the platform's own transfer, step by step as in the gotcha U24"
+}
+
 transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 where the host key is another
   local REPLY text
   text=$(tail -c 2000 -- "$1" 2>/dev/null) || text=''
@@ -527,6 +581,16 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
   esac
   plain_text "$text"
   log "no whole answer from ${HOST_NAME} (status $2): ${REPLY:-it said nothing}"
+  case $text in
+    # What gateways with a shell only say to a client that sends a command and asks for no terminal.
+    *PTY* | *[Pp]seudo-terminal* | *'not a tty'* | *'requires a terminal'* | *'shell request failed'* | *'exec request failed'*)
+      log "this login is a terminal for people and runs no command"
+      shell_only_remedy
+      return "$EX_GATE"
+      ;;
+  esac
+  # 124: bounded's own word for time that was over.
+  [[ $2 != 124 ]] || log "it took the connection and gave no answer in time: a gateway that runs no command (runbook P1.2), or a box that hangs"
   return "$EX_MISSING"
 }
 
@@ -560,21 +624,26 @@ same_process() { # <pid> <start ticks>
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
 # needs: exit log path proc ssh
 
-# Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, logs COUNT KB PATH, other WHERE KB RUN ID, busy TEXT, unknown TEXT.
-look_at_box() { # reads: DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT
-  : "${DATA_DIR:?}" "${DURABLE_DIR?}" "${RUN:?}" "${SHARED_MACHINE:?}" "${DATA_MOUNT?}" "${DURABLE_MOUNT?}"
+# Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, left WHERE COUNT KB PATH, other WHERE KB RUN ID, stray WHERE PATH,
+# busy TEXT, newer TEXT, unknown TEXT.
+look_at_box() { # reads: DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT DATA_ROOT DURABLE_ROOT
+  : "${DATA_DIR:?}" "${DURABLE_DIR?}" "${RUN:?}" "${SHARED_MACHINE:?}" "${DATA_MOUNT?}" "${DURABLE_MOUNT?}" "${DATA_ROOT?}" "${DURABLE_ROOT?}"
   expand_path DATA_DIR
   expand_path DURABLE_DIR
   D=$DATA_DIR/$RUN B=${DURABLE_DIR:-$DATA_DIR}/$RUN
   look_tier "$DATA_DIR" "$DATA_MOUNT"
   [[ -z $DURABLE_DIR ]] || look_tier "$DURABLE_DIR" "$DURABLE_MOUNT"
   look_run
+  look_newer
+  look_left data "$D"
+  [[ $B == "$D" ]] || look_left durable "$B"
   look_claims
   look_sessions
   look_processes
   look_gpus
   look_others data "$DATA_DIR"
   [[ -z $DURABLE_DIR || $DURABLE_DIR == "$DATA_DIR" ]] || look_others durable "$DURABLE_DIR"
+  [[ $SHARED_MACHINE == true ]] || look_strays
 }
 
 look_bounded() { # <words...>    no dead mount and no dead driver makes us wait for ever
@@ -632,8 +701,61 @@ look_run() {
   printf 'manifest %s\n' "${digest%% *}"
   [[ ! -d $D ]] || printf 'size data %s %s\n' "$(look_size "$D")" "$D"
   [[ ! -d $B || $B == "$D" ]] || printf 'size durable %s %s\n' "$(look_size "$B")" "$B"
-  # What no bundle holds.
-  [[ ! -d $D/logs ]] || printf 'logs %s %s %s\n' "$(look_count "$D/logs")" "$(look_size "$D/logs")" "$D/logs"
+  [[ $id == none ]] || return 0
+  for file in "$D/cells" "$D/state" "$D/claims" "$B/records" "$B/final_ckpts"; do
+    [[ ! -e $file ]] || printf 'unknown %s is there, of a run without a record\n' "$file"
+  done
+}
+
+# A cell that ran, or came into the queue, after the manifest was made is in no bundle, though the manifest is home and whole.
+look_newer() {
+  local file first there=()
+  [[ -s $B/PULL_MANIFEST.json ]] || return 0
+  for file in "$D/state" "$B/records" "$B/final_ckpts"; do
+    [[ ! -d $file ]] || there+=("$file")
+  done
+  ((${#there[@]} == 0)) || {
+    first=$(look_bounded find "${there[@]}" -type f ! -name '.*' -newer "$B/PULL_MANIFEST.json" 2>&1 | head -n 1) || first=${first:-"what is newer cannot be told"}
+    [[ -z $first ]] || printf 'newer %s was written after the manifest\n' "$first"
+  }
+  [[ -e $D/queue.tsv ]] || return 0
+  first=$(awk 'FNR == NR { split($0, w, "\""); if (w[2] == "cell") known[w[4]] = 1; next }
+    { split($0, w, "\t"); if (w[1] != "" && !(w[1] in known)) { print w[1]; exit } }' "$B/PULL_MANIFEST.json" "$D/queue.tsv" 2>&1) || first=${first:-the queue cannot be read}
+  [[ -z $first ]] || printf 'newer cell %s is in the queue and not in the manifest\n' "$first"
+}
+
+# What no bundle holds: all in the run's folder but the bundle itself, the code and the scripts that came from home, and our bookkeeping.
+look_left() { # <data or durable> <folder>
+  local one count
+  for one in "$2"/*; do
+    [[ -e $one ]] || continue
+    case ${one##*/} in
+      final_ckpts | records | PULL_MANIFEST.json | SHA256SUMS | FORMAL_SUCCESS | run.json | queue.tsv | box | code | code.git | state | claims | data) continue ;;
+      smoke.json | drill.json | formal.json | READY_TO_STOP | plans | events.tsv | NEGATIVE_RESULTS.tsv) continue ;;
+    esac
+    count=$(look_count "$one")
+    [[ $count == 0 ]] || printf 'left %s %s %s %s\n' "$1" "$count" "$(look_size "$one")" "$one"
+  done
+}
+
+# A run that was started in another folder than the one that we look into: its record, where somebody would have put it.
+look_strays() {
+  local where root file
+  for where in data durable home; do
+    case $where in
+      data) root=$DATA_ROOT ;;
+      durable) root=$DURABLE_ROOT ;;
+      *) root=${HOME-} ;;
+    esac
+    [[ -n $root ]] || continue
+    expand_path root
+    [[ $root != / && -d $root ]] || continue
+    while IFS= read -r file; do
+      # Those beside this run are looked at as other runs.
+      [[ ${file%/*/run.json} != "${DATA_DIR%/}" && ${file%/*/run.json} != "${DURABLE_DIR%/}" ]] || continue
+      ! look_whole "$file" run/1 || printf 'stray %s %s\n' "$where" "${file%/run.json}"
+    done < <(look_bounded find "$root/" -maxdepth 5 -name run.json -type f 2>/dev/null)
+  done
 }
 
 # Is HOST's work on the run in FOLDER possibly going on, and not here? Only the run record's own host may have any.
@@ -699,7 +821,7 @@ look_sessions() { # formal runs that are not over, of every run on the data tier
 
 # Our scripts and transfers. On a machine that is shared, only those that name this run's folders.
 look_processes() {
-  local dir pid word name words ours
+  local dir pid word name words ours place
   for dir in /proc/[0-9]*; do
     pid=${dir#/proc/} words=() ours=false
     [[ $pid != "$$" && $pid != "${BASHPID-}" ]] || continue
@@ -711,7 +833,8 @@ look_processes() {
       name=${word##*/}
       case $name in
         rsync | scp | sftp-server | rclone | tar | aggregate_to_fs.sh | run_queue.sh | run_one.sh | formal_run.sh)
-          [[ $SHARED_MACHINE == true && $ours == false ]] || printf 'busy %s is running: pid %s\n' "$name" "$pid"
+          place=$(readlink "$dir/cwd" 2>/dev/null) || place='a folder that it does not tell'
+          [[ $SHARED_MACHINE == true && $ours == false ]] || printf 'busy %s is running: pid %s, in %s\n' "$name" "$pid" "$place"
           break
           ;;
       esac
@@ -749,7 +872,60 @@ look_others() { # <data or durable> <folder>
 
 # shellcheck disable=SC2034 # teardown sends these along
 readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process look_bounded look_tier look_size look_count
-  look_whole look_run look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)
+  look_whole look_run look_newer look_left look_strays look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)
+
+# lib/lost.bash: what a teardown's verb takes along that is in no verified bundle. A person sees it, or the gate stays shut.
+# needs: exit log
+# reads: VERB INSTANCE KIND L HOST DATA_DIR DURABLE_DIR DATA_TIER DURABLE_TIER ACTION_LOST, ON_BOX and LEFT of judge_look; say_list of the script
+
+lost() { # <tier>    returns: 0 where the verb loses it
+  local tier
+  for tier in ${ACTION_LOST[@]+"${ACTION_LOST[@]}"}; do [[ $tier != "$1" ]] || return 0; done
+  return 1
+}
+tier_lost() { # <data, durable or home>    what lies at home on the box goes with a box that loses anything
+  case $1 in
+    data) lost "$DATA_TIER" ;;
+    durable) lost "$DURABLE_TIER" ;;
+    *) ((${#ACTION_LOST[@]} > 0)) ;;
+  esac
+}
+
+# Nothing is deleted whose size nobody saw, and no copy at home counts that goes with it.
+judge_sizes() {
+  local where size path
+  while read -r where size path; do
+    [[ -n $where ]] || continue
+    printf '  on the box:       %s tier, %s kB, %s%s\n' "$where" "$size" "$path" "$(tier_lost "$where" && printf ' (LOST by %s)' "$VERB")"
+    [[ $size != unknown ]] || ! tier_lost "$where" || refuse "$EX_GATE" "$VERB $INSTANCE" "the size of $path could not be read" "look there by hand first: du -sh"
+    if [[ $KIND != owned ]] || ! tier_lost "$where"; then continue; fi
+    # The tier, not the run's folder alone: other folders of it go as well.
+    path=${path%/*}
+    [[ $(cd -P -- "$L" && pwd -P)/ != "$(cd -P -- "$path" && pwd -P)"/* ]] ||
+      refuse "$EX_GATE" "$VERB $INSTANCE" "the verified copy at $L lies in $path, which it loses" "pull to another place: LOCAL_DIR=/path/to/local"
+  done <<<"$ON_BOX"
+}
+
+# Logs, archives, what is left of failed attempts: in no bundle, so a person who wants them copies them first.
+say_left() {
+  local where count size path any=false
+  while read -r where count size path; do
+    if [[ -z $where ]] || ! tier_lost "$where"; then continue; fi
+    any=true
+    [[ ${path##*/} != cells ]] || path+=' (beside the results, which are home)'
+    say_list "NOT at home" "$count files, $size kB, $path (LOST by $VERB)"
+  done <<<"$LEFT"
+  [[ $any == false ]] || say_list "in no bundle" "copy first what anybody will read of it: the runbook's phase 5 has the line"
+}
+
+# A run elsewhere on what the verb loses, which nobody has asked for here.
+judge_strays() { # <WHERE PATH...>
+  local one
+  for one in "$@"; do
+    tier_lost "${one%% *}" || continue
+    refuse "$EX_GATE" "$VERB $INSTANCE" "there is a run at ${one#* }, outside of the folders that were looked at" "give --data-dir and RUN for it and pull it, or delete that folder yourself if nobody needs it"
+  done
+}
 
 # lib/home.bash: is the bundle at home whole and verified, now? An earlier receipt is output, never input.
 # needs: exit log record hash
@@ -816,9 +992,26 @@ judge_others() { # <WHERE KB RUN ID...>
   DIGEST=$keep_digest BUNDLE_RUN=$keep_run
 }
 
+# Nobody can look there: what this laptop knows to be on the same box has to be home as well.
+judge_known_others() {
+  local file dir keep_digest=$DIGEST keep_run=$BUNDLE_RUN
+  tier_lost data || tier_lost durable || return 0
+  for file in "$LOCAL_DIR/$PROFILE".*/box.json; do
+    dir=${file%/box.json}
+    [[ -e $file && $dir != "$L" ]] || continue
+    read_record "$file" box/1 || refuse "$EX_GATE" "$VERB $INSTANCE" "the box does not answer, and $file, of another run, cannot be read" "look at it; move it aside if that run was never there"
+    [[ ${R_instance-} == "$INSTANCE" ]] || continue
+    [[ -n ${R_run_id-} && -e $dir/PULL_MANIFEST.json ]] ||
+      refuse "$EX_GATE" "$VERB $INSTANCE" "the box does not answer; run ${dir##*/"$PROFILE".} was begun on it too, and nothing of it is home" "start or reach the box and pull that run; move $dir aside if it never began"
+    log "run ${dir##*/"$PROFILE".} was there too: verifying it as well"
+    check_bundle "$dir" "$R_run_id"
+  done
+  DIGEST=$keep_digest BUNDLE_RUN=$keep_run
+}
+
 # lib/gone.bash: a teardown's command is run without any shell of ours reading it, and a look says whether it took effect.
 # needs: exit log file ssh
-# reads: KIND INSTANCE L VERB DIGEST ACCEPTED, ACTION_* of load_action; ask_box of the script
+# reads: KIND INSTANCE L VERB ACT DIGEST ACCEPTED LOOKED_AGAIN, ACTION_* of load_action; ask_box and say_list of the script
 
 put_instance() { # <words...>    sets WORDS, {instance} replaced
   local word
@@ -934,11 +1127,30 @@ known_gone() {
       rc=1
     elif ((${#ACTION_GONE_COMMAND[@]} > 0)) && [[ $ACTION_WHERE != box ]]; then
       look_gone || rc=1
+    else
+      look_again "$one" || rc=1
     fi
     load_action "$verb"
     ((rc != 0)) || { log "the box does not answer; $L/teardown.jsonl has '$one' of it with this very bundle, confirmed" && return 0; }
   done
   return 1
+}
+
+# A stop that no program can look at is known by a person's word alone, and a box may have been started since: the word is
+# asked for again, once, before anything is done.
+look_again() { # <verb of the past>    returns: 0 the person sees it now; without --run: it is only announced
+  local step said=''
+  [[ $LOOKED_AGAIN == false ]] || return 0
+  if [[ $ACT != true ]]; then
+    log "no program can see that '$1' still holds: with --run you are asked to look again"
+    return 0
+  fi
+  [[ -t 0 ]] || { log "no program can see that '$1' still holds, and nobody is here to look again" && return 1; }
+  for step in ${ACTION_GONE_STEPS[@]+"${ACTION_GONE_STEPS[@]}"}; do say_list "look again" "$step"; done
+  printf "Type 'gone' if you see now that it was not started since '%s':\n> " "$1"
+  IFS= read -r said || said=''
+  [[ $said == gone ]] || return 1
+  LOOKED_AGAIN=true
 }
 
 usage() {
@@ -969,7 +1181,7 @@ USAGE
 }
 
 parse_args() { # <words...>    sets VERB HOST ACT APPROVAL APPROVED
-  VERB='' ACT=false APPROVAL='' APPROVED=false ACCEPTS=()
+  VERB='' ACT=false APPROVAL='' APPROVED=false ACCEPTS=() LOOKED_AGAIN=false
   HOST=${HOST-}
   local given=()
   while (($# > 0)); do
@@ -1049,12 +1261,6 @@ show_action() {
   fi
 }
 
-lost() { # <tier>    returns: 0 where the verb loses it
-  local tier
-  for tier in ${ACTION_LOST[@]+"${ACTION_LOST[@]}"}; do [[ $tier != "$1" ]] || return 0; done
-  return 1
-}
-
 # Is it this box? The record that push left at first contact says which instance the run is on.
 check_identity() {
   local rc=0
@@ -1094,9 +1300,11 @@ look_now() {
   esac
   check_host
   DATA_MOUNT='' DURABLE_MOUNT=''
-  [[ $DATA_PROOF != mount ]] || DATA_MOUNT=$DATA_TIER_PATH
-  [[ $DURABLE_PROOF != mount ]] || DURABLE_MOUNT=$DURABLE_TIER_PATH
-  LOOK=$(ask_box look_at_box 300 -- DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT PROG -- "${LOOK_FUNCTIONS[@]}") || rc=$?
+  [[ $DATA_PROOF != mount* ]] || DATA_MOUNT=$DATA_TIER_PATH
+  [[ $DURABLE_PROOF != mount* ]] || DURABLE_MOUNT=$DURABLE_TIER_PATH
+  # shellcheck disable=SC2034 # on_box sends them by name
+  DATA_ROOT=$DATA_TIER_PATH DURABLE_ROOT=$DURABLE_TIER_PATH
+  LOOK=$(ask_box look_at_box 300 -- DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURABLE_MOUNT DATA_ROOT DURABLE_ROOT PROG -- "${LOOK_FUNCTIONS[@]}") || rc=$?
   case $rc in
     0) REACHED=true ;;
     69) ;;
@@ -1104,54 +1312,43 @@ look_now() {
   esac
 }
 
-# What the box said, against the bundle: any doubt shuts the gate. Sets ON_BOX (sizes, for people).
+# What the box said, against the bundle: any doubt shuts the gate. Sets ON_BOX (sizes), LEFT (what no bundle has).
 judge_look() {
-  local word rest doubts='' seen_run='' seen_manifest='' logs='' others=()
-  ON_BOX=''
+  local word rest busy='' unknown='' newer='' seen_run='' seen_manifest='' others=() strays=()
+  ON_BOX='' LEFT=''
   while read -r word rest; do
     case $word in
-      run) [[ -z $seen_run ]] || doubts+="${doubts:+; }it names two runs" && seen_run=$rest ;;
-      manifest) [[ -z $seen_manifest ]] || doubts+="${doubts:+; }it names two manifests" && seen_manifest=$rest ;;
+      run) [[ -z $seen_run ]] || unknown+="; it names two runs" && seen_run=$rest ;;
+      manifest) [[ -z $seen_manifest ]] || unknown+="; it names two manifests" && seen_manifest=$rest ;;
       size) ON_BOX+="$rest"$'\n' ;;
-      logs) logs=$rest ;;
+      left) LEFT+="$rest"$'\n' ;;
       other) others+=("$rest") ;;
-      busy | unknown) doubts+="${doubts:+; }$rest" ;;
-      *) doubts+="${doubts:+; }the box said: $word $rest" ;;
+      stray) strays+=("$rest") ;;
+      busy) busy+="; $rest" ;;
+      newer) newer+="; $rest" ;;
+      # One mount may hold both tiers: said once.
+      unknown) [[ "$unknown; " == *"; $rest; "* ]] || unknown+="; $rest" ;;
+      *) unknown+="; the box said: $word $rest" ;;
     esac
   done <<<"$LOOK"
-  [[ -n $seen_run && -n $seen_manifest ]] || doubts="the look was cut short${doubts:+; $doubts}"
-  [[ -z $doubts ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "$doubts" "wait until it is over, or end it yourself by its own command, then run this again"
-  if [[ -z $BUNDLE_RUN ]]; then
-    [[ $seen_run == none && $seen_manifest == none ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "run $seen_run is on the box and nothing of it is home" "aggregate, pull, then run this again"
-  else
-    [[ $seen_run == "$BUNDLE_RUN" ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "the box shows run '$seen_run' and the bundle is of run '$BUNDLE_RUN'" "see whether HOST is the right box"
-    [[ $seen_manifest == "$DIGEST" ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "the box has another manifest (${seen_manifest:0:12}) than the one verified here (${DIGEST:0:12})" "pull again, then run this again"
-  fi
+  [[ -n $seen_run && -n $seen_manifest ]] || unknown="; the look was cut short$unknown"
+  [[ -z $unknown ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "${unknown#; }${busy}" "put that right there (attach the storage? another --data-dir?), then run this again"
+  [[ -z $busy ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "${busy#; }" "wait until it is over, or end it yourself by its own command, then run this again"
+  judge_run_seen "$seen_run" "$seen_manifest"
+  [[ -z $newer ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "${newer#; }" "aggregate and pull, then run this again"
   judge_sizes
-  [[ -z $logs ]] || say_logs "$logs"
+  judge_strays ${strays[@]+"${strays[@]}"}
+  say_left
   judge_others ${others[@]+"${others[@]}"}
 }
-
-# Nothing is deleted whose size nobody saw.
-judge_sizes() {
-  local where size path
-  while read -r where size path; do
-    [[ -n $where ]] || continue
-    printf '  on the box:       %s tier, %s kB, %s%s\n' "$where" "$size" "$path" "$(tier_lost "$where" && printf ' (LOST by %s)' "$VERB")"
-    if [[ $KIND == owned && $(cd -P -- "$L" && pwd -P)/ == "$(cd -P -- "$path" && pwd -P)"/* ]] && tier_lost "$where"; then
-      refuse "$EX_GATE" "$VERB $INSTANCE" "the verified copy at $L lies in $path, which it loses" "pull to another place: LOCAL_DIR=/path/to/local"
-    fi
-    [[ $size != unknown ]] || ! tier_lost "$where" || refuse "$EX_GATE" "$VERB $INSTANCE" "the size of $path could not be read" "look there by hand first: du -sh"
-  done <<<"$ON_BOX"
-}
-# Logs are in no bundle: a person who wants them copies them first.
-say_logs() { # <count kB path>
-  local count size path
-  read -r count size path <<<"$1"
-  ! tier_lost data || say_list "NOT at home" "$count files of logs, $size kB, $path (LOST by $VERB): copy them first, if anybody will read them"
-}
-tier_lost() { # <data or durable>
-  if [[ $1 == data ]]; then lost "$DATA_TIER"; else lost "$DURABLE_TIER"; fi
+judge_run_seen() { # <run id> <digest of the manifest>
+  if [[ -z $BUNDLE_RUN ]]; then
+    [[ $1 == none && $2 == none ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "run $1 is on the box and nothing of it is home" "aggregate, pull, then run this again"
+    log "no run is below $DATA_DIR${DURABLE_DIR:+ or $DURABLE_DIR}: if yours ran in another folder, give --data-dir"
+    return 0
+  fi
+  [[ $1 == "$BUNDLE_RUN" ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "the box shows run '$1' and the bundle is of run '$BUNDLE_RUN'" "see whether HOST is the right box"
+  [[ $2 == "$DIGEST" ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "the box has another manifest (${2:0:12}) than the one verified here (${DIGEST:0:12})" "pull again, then run this again"
 }
 
 # An unreachable box is no proof of an end, but for a run that switched it off by itself, or a box that is known to be gone.
@@ -1164,8 +1361,10 @@ judge_silence() {
       return 0
       ;;
   esac
-  if read_record "$L/FORMAL_SUCCESS" formal_success/1 "$BUNDLE_RUN" && [[ ${R_manifest_sha256-} == "$DIGEST" && ${R_power_off-} == true ]]; then return 0; fi
-  ! known_gone || return 0
+  if read_record "$L/FORMAL_SUCCESS" formal_success/1 "$BUNDLE_RUN" && [[ ${R_manifest_sha256-} == "$DIGEST" && ${R_power_off-} == true ]] || known_gone; then
+    judge_known_others
+    return 0
+  fi
   refuse "$EX_GATE" "$VERB $INSTANCE" "the box does not answer, and no FORMAL_SUCCESS of this bundle at $L says that it is over and that it powered off" "start or reach the box, then run this again"
 }
 
