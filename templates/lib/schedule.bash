@@ -7,6 +7,7 @@
 plan_cells() {
   local i name phase
   declare -gA PLANNED
+  ROSTER_N=${#QUEUE_NAMES[@]}
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     name=${QUEUE_NAMES[i]}
     [[ -z ${PLANNED[$name]-} ]] || continue

@@ -32,6 +32,22 @@ says() { # <verdict> <check> <words>
   grep -q " environment $spec " "$D/logs/a/attempt-001.log"
 }
 
+# The key of a new environment beside the text of the old one would be believed for ever.
+@test "killed while it writes down another environment, the next one does not take the old one's digits (X9, T17)" {
+  local kill='event() { kill -KILL $BASHPID; }' one two
+  spec() { # <folder of packages> <words before>
+    PY=$PYTHON PYTHONPATH=$HOME/$1 D=$HOME/d bash -c 'source "$0"; D=$HOME/d; '"${2:-:}"'; env_spec; echo "$ENV_SPEC"' "$BOX/run_one.sh"
+  }
+  mkdir -p "$HOME/d" "$HOME/one/x-1.dist-info" "$HOME/two/x-2.dist-info"
+  two=$(spec two)
+  one=$(spec one 2>/dev/null)
+  [[ $one =~ ^[0-9a-f]{8}$ && $one != "$two" && $(spec one) == "$one" ]]
+  run spec two "$kill"
+  [[ $status -eq 137 && $(spec two 2>/dev/null) == "$two" ]]
+  # Once written down, the interpreter is not asked again.
+  [[ $(spec two 'describe_environment() { exit 9; }') == "$two" ]]
+}
+
 @test "each tier that does not hold is a FAIL with its command, and shuts the gate with 77 (X9, S31)" {
   export PY=$PYTHON
   with_environment "{imports: [yaml, no_such_module], kernel: [{command: 'echo 41', expect: '^42\$'}, {command: 'echo 42; exit 3', expect: '42'}], docs: [{command: 'cat no-such-file', expect: x}]}"

@@ -227,6 +227,12 @@ no_temporary_names() { [[ -z $(find "$B" "$D" -name '.*.tmp' -print) ]]; }
   touch "$B/.syncing/a.999999/x" "$B/final_ckpts/a/old.bin"
   in_lib sync_cell a
   [[ ! -e $B/.syncing/a.999999 && -e $B/.syncing/a.$PPID && -e $B/.syncing/a.1.999999 && -e $B/final_ckpts/a/old.bin ]]
+  # A dead one's number may be ours now: what it left is not taken into the bundle.
+  cell c
+  mkdir -p "$B/.syncing/c.$$"
+  touch "$B/.syncing/c.$$/stale.bin"
+  in_lib sync_cell c
+  [[ -z $(ls -A "$B/.syncing" | grep '^c') && $(ls -A "$B/final_ckpts/c") == best.pth ]]
   cell b
   mkdir "$BATS_TEST_TMPDIR/elsewhere"
   ln -s "$BATS_TEST_TMPDIR/elsewhere" "$B/final_ckpts/b"

@@ -32,6 +32,15 @@ write_cell() { # <file>
   python3 -c 'import json; assert json.load(open("cell.json"))["signal"] is None'
 }
 
+@test "record: a read leaves the environment's own R_ names to the cell" {
+  write_cell cell.json
+  export R_HOME=/usr/lib/R R_LIBS=/libs
+  read_record cell.json cell/1 r1
+  rm cell.json
+  read_record cell.json cell/1 r1 || :
+  [[ $R_HOME == /usr/lib/R && $R_LIBS == /libs && -z ${R_exit-} ]]
+}
+
 @test "record: one that is cut at any byte is unknown, never done and never not-there (case 36)" {
   write_cell cell.json
   local size n rc

@@ -231,6 +231,52 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   refused 77 'differs from'
 }
 
+@test "a source that is spoilt while the queue runs: refused at its end, and the sum is said all the same (S48, S51)" {
+  local spoil n=0
+  for spoil in ': >"$Q"' 'rm "$Q"' 'printf "a\tother\n" >"$Q"' 'printf "b" >>"$Q"'; do
+    n=$((n + 1))
+    printf 'a\tbash trainer.sh ok; Q=%q; %s\n' "$Q" "$spoil" >"$Q"
+    RUN=s$n queue
+    [[ $status -ge 69 && $stderr == *refused* ]]
+    sum_is 1 1 0 0 0
+  done
+}
+
+@test "a shard's source grows at its end only: moved lines would give it cells of other shards (X8)" {
+  local c edit
+  for c in a b c d; do cell $c ok; done
+  cp "$Q" "$HOME/whole"
+  queue --shard 1/2
+  sum_is 2 2 0 0 0
+  for edit in 1d 2d 3d '1i0\tbash trainer.sh ok'; do
+    sed "$edit" "$HOME/whole" >"$Q"
+    queue
+    refused 77 'its lines have moved'
+  done
+  [[ $(ls "$D/cells" | tr '\n' ' ') == 'a c ' ]]
+  cp "$HOME/whole" "$Q"
+  cell e ok
+  queue
+  sum_is 3 1 2 0 0
+  printf 'x\tbash trainer.sh ok\n' >"$Q"
+  queue
+  sum_is 4 1 3 0 0
+}
+
+@test "cells that another runner has put into the run are seen too (S51)" {
+  cell a 'ok; until [[ -e $HOME/go ]]; do read -r -t 0.05 <> <(:) || :; done'
+  bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/out" 2>/dev/null 3>&- &
+  pid=$!
+  wait_for 10 test -s "$D/cells/a/metrics.json"
+  printf 'b\tbash trainer.sh ok\n' >"$HOME/second"
+  bash "$BOX/run_queue.sh" --queue "$HOME/second" --only b >/dev/null 2>&1 3>&-
+  : >"$HOME/go"
+  wait $pid
+  output=$(cat "$HOME/out") status=0 stderr=''
+  sum_is 2 2 0 0 0
+  [[ $(starts b) -eq 1 ]]
+}
+
 @test "--only and --dry-run; a dry run changes nothing (X8)" {
   cell a ok
   cell b ok
