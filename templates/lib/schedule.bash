@@ -167,6 +167,9 @@ judge_slot() { # <slot> <run_one's exit code>
   if ! claimed_by "$name" "${SLOT_CLAIM[$1]}" "${SLOT_RUNNER[$1]}"; then
     # No attempt of ours: refused, busy, found done, or only the copy was made up for.
     if [[ $state == unsynced && $rc != 0 && $rc != "$EX_BUSY" ]]; then judge_unsynced "$i" "$rc"; else judge_refusal "$i" "$rc"; fi
+  elif [[ $rc != 0 && ${R_attempt-} =~ ^[0-9]+$ ]] && ((R_attempt < CLAIM_OURS)); then
+    # It ended behind its claim and before its record: what stands there is an older attempt's, the exit code its own.
+    judge_refusal "$i" "$rc"
   else
     case $state in
       'done') P_PHASE[i]=ok TOOK=$((TOOK + took)) TOOK_N=$((TOOK_N + 1)) ;;
@@ -178,14 +181,14 @@ judge_slot() { # <slot> <run_one's exit code>
   say_progress "$i" "$took"
 }
 
-# Has this run_one taken a claim on the cell behind the N-th? Its exit code could be the trainer's own.
+# Has this run_one taken a claim on the cell behind the N-th, CLAIM_OURS? Its exit code could be the trainer's own.
 claimed_by() { # <cell> <claims before it> <pid>
   local n file pid rest
   last_claim "$1"
   for ((n = $2 + 1; n <= CLAIM_N; n++)); do
     printf -v file '%s/claims/%s/%03d' "$D" "$1" "$n"
     { read -r rest rest pid rest <"$file"; } 2>/dev/null || continue
-    [[ $pid != "$3" ]] || return 0
+    [[ $pid != "$3" ]] || { CLAIM_OURS=$n && return 0; }
   done
   return 1
 }
@@ -203,7 +206,7 @@ judge_refusal() { # <index> <exit code>
       ((P_RETRIES[$1] + P_PRUNED[$1] == 0)) || P_PHASE[$1]=failed
       stop_queue "$2" "cell $name was refused with $2; what refuses it refuses the others too"
       ;;
-    *) judge_interrupted "$1" ;; # killed before its claim
+    *) judge_interrupted "$1" ;; # killed before its claim, or before its record
   esac
 }
 

@@ -231,6 +231,25 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   refused 77 'differs from'
 }
 
+@test "killed behind its claim: an older attempt's record is not taken for this one's end (T2, T17, case 43)" {
+  local old
+  mkdir -p "$HOME/bin"
+  # Once: run_one dies at the flush of its second claim.
+  printf '#!/bin/bash\nif [[ " $*" == */claims/a/002* && ! -e %q ]]; then : >%q; kill -KILL "$PPID"; fi\nexec /bin/sync "$@"\n' "$HOME/hit" "$HOME/hit" >"$HOME/bin/sync"
+  chmod +x "$HOME/bin/sync"
+  for old in done failed; do
+    rm -f "$HOME/hit"
+    export RUN=$old
+    D=$DATA_DIR/$old B=$DURABLE_DIR/$old Q=$HOME/$old.tsv
+    if [[ $old == done ]]; then cell a ok; else cell a 'once "ValueError: x"'; fi
+    queue
+    rm -rf "$B/records" "$B/final_ckpts" "$D/cells/a/best.pth"
+    PATH=$HOME/bin:$PATH queue
+    [[ $status -eq 0 && -e $HOME/hit && $(starts a) -eq 2 ]] || fail_with "$old: $(starts a) starts"
+    bundled a
+  done
+}
+
 @test "a source that is spoilt while the queue runs: refused at its end, and the sum is said all the same (S48, S51)" {
   local spoil n=0
   for spoil in ': >"$Q"' 'rm "$Q"' 'printf "a\tother\n" >"$Q"' 'printf "b" >>"$Q"'; do
