@@ -303,7 +303,7 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
 sync_files() { # <cell> <the list's file>
   local target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ n rc=0
   split_runs
-  make_folders_below "$tmp" "$B/final_ckpts" "$B/records" || return
+  make_folders_below "$tmp" "$B/.syncing" "$B/final_ckpts" "$B/records" || return
   for ((n = 0; n < ${#RUN_FOLDER[@]} && rc == 0; n++)); do
     run_files "$n" "$D/cells/$1"
     copy_files "$tmp/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || rc=$?
