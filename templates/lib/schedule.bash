@@ -167,8 +167,7 @@ judge_slot() { # <slot> <run_one's exit code>
   if ! claimed_by "$name" "${SLOT_CLAIM[$1]}" "${SLOT_RUNNER[$1]}"; then
     # No attempt of ours: refused, busy, found done, or only the copy was made up for.
     if [[ $state == unsynced && $rc != 0 && $rc != "$EX_BUSY" ]]; then judge_unsynced "$i" "$rc"; else judge_refusal "$i" "$rc"; fi
-  elif [[ $rc != 0 && ${R_attempt-} =~ ^[0-9]+$ ]] && ((R_attempt < CLAIM_OURS)); then
-    # It ended behind its claim and before its record: what stands there is an older attempt's, the exit code its own.
+  elif ((rc != 0)) && never_began "$name" "$state"; then
     judge_refusal "$i" "$rc"
   else
     case $state in
@@ -191,6 +190,18 @@ claimed_by() { # <cell> <claims before it> <pid>
     [[ $pid != "$3" ]] || { CLAIM_OURS=$n && return 0; }
   done
   return 1
+}
+
+# Did our attempt end behind its claim and before the cell? Then the record is an older one's or none, the exit code run_one's.
+never_began() { # <cell> <state>
+  local log
+  case $2 in
+    none | unknown)
+      printf -v log '%s/logs/%s/attempt-%03d.log' "$D" "$1" "$CLAIM_OURS"
+      [[ ! -e $log ]]
+      ;;
+    *) [[ ${R_attempt-} =~ ^[0-9]+$ ]] && ((R_attempt < CLAIM_OURS)) ;;
+  esac
 }
 
 # Run_one left without beginning an attempt: the record is as it was.

@@ -250,6 +250,17 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   done
 }
 
+@test "a record that cannot be written behind the claim stops the queue with 73, the rest is pending (S81, S108)" {
+  cell a ok
+  cell b ok
+  mkdir -p "$D/state/a.json"
+  queue
+  [[ $status -eq 73 && $(starts a)$(starts b) == 00 && ! -e $D/claims/a/002 ]]
+  sum_is 2 0 0 0 2
+  queue --only ,
+  [[ $status -eq 64 ]]
+}
+
 @test "a source that is spoilt while the queue runs: refused at its end, and the sum is said all the same (S48, S51)" {
   local spoil n=0
   for spoil in ': >"$Q"' 'rm "$Q"' 'printf "a\tother\n" >"$Q"' 'printf "b" >>"$Q"'; do
