@@ -118,10 +118,14 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   formal start
   wait_for 20 test -s "$D/cells/s2/best.bin"
   pid=$(member "$D/formal.json" pid)
+  local -a all=()
   # shellcheck disable=SC2013 # numbers, one word each
   for id in $(grep -lsF "$BATS_TEST_TMPDIR/" /proc/[0-9]*/environ | sed 's/[^0-9]//g'); do
-    case $(tr '\0' ' ' <"/proc/$id/cmdline" 2>/dev/null) in *formal_run.sh\ _run* | *run_queue* | *run_one* | *train.sh*) kill -KILL "$id" ;; esac
+    case $({ tr '\0' ' ' <"/proc/$id/cmdline"; } 2>/dev/null) in *formal_run.sh\ _run* | *run_queue* | *run_one* | *train.sh*) all+=("$id") ;; esac
   done
+  # None of them sees another one's end.
+  kill -STOP "${all[@]}"
+  kill -KILL "${all[@]}"
   dead() { ! kill -0 "$pid" 2>/dev/null; }
   wait_for 10 dead
   formal status

@@ -74,6 +74,13 @@ make_data() {
   refused 65 r1
 }
 
+@test "push: what a push that was killed at once left half made on the box is made whole (S63)" {
+  compile_job local demo
+  mkdir -p "$D/code.git/refs" "$D/.push/code"
+  run --separate-stderr "$OUT/local/push.sh" --data-dir "$BOX/data"
+  [[ $status -eq 0 && -s $D/code/train.py ]] || fail_with 'not mended'
+}
+
 @test "push: rewritten history is refused; uncommitted work is said to stay here" {
   sshd_start
   push
