@@ -1,6 +1,9 @@
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
 # needs: exit log path
 
+# What an environment may have put there is none of ours.
+QUEUE_TEXT=''
+
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
 # What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line

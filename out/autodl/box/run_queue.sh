@@ -280,8 +280,9 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-}
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  local REPLY file=$1 schema=$2 run_id=${3-} name
+  # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
+  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -681,6 +682,9 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
 # needs: exit log path
 
+# What an environment may have put there is none of ours.
+QUEUE_TEXT=''
+
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
 # What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
@@ -876,28 +880,53 @@ known_environment() { # returns: 0, or 1: ask the interpreter
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
 env_spec() {
-  local REPLY text before=''
+  local REPLY text key='' before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
   if known_environment; then
     text=$REPLY
   else
+    # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
+    { : >"$D/.environment.key"; } 2>/dev/null || :
     describe_environment
     text=$REPLY
     environment_key "$ENV_FOLDERS"
-    { printf '%s' "$REPLY" >"$D/.environment.key"; } 2>/dev/null || :
+    key=$REPLY
   fi
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
   ! read_text "$D/environment.txt" || before=$REPLY
-  [[ $before != "$text" ]] || return 0
-  [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
-  event environment - - "$ENV_SPEC"
-  { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || log "could not write $D/environment.txt"
+  if [[ $before != "$text" ]]; then
+    [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
+    event environment - - "$ENV_SPEC"
+    { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
+  fi
+  [[ -z $key ]] || { printf '%s' "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
 # lib/roster.bash: the run's own queue: what its source has new is appended, nothing leaves, no command changes.
 # needs: exit log path file queue run
 # reads: D SELF_DIR QUEUE_FILE JOB RUN_SHARD
+
+# A shard goes by places in the source: with a line gone, or one put in before the end, it would get cells of other shards,
+# which run on other boxes.
+check_places() { # reads merge_queue's own: source names known mine of n
+  local i at=-1 moved=''
+  for ((i = 0; i < ${#names[@]}; i++)); do
+    if ((i % of != mine)); then
+      [[ -z ${known[${names[i]}]-} ]] || moved=${names[i]}
+      continue
+    fi
+    # From the first cell that we have, ours follow one another there as here.
+    if ((at < 0)) && [[ -n ${known[${names[i]}]-} ]]; then
+      for ((at = 0; at < n; at++)); do [[ ${QUEUE_NAMES[at]} != "${names[i]}" ]] || break; done
+    fi
+    ((at >= 0 && at < n)) || continue
+    [[ ${QUEUE_NAMES[at]} == "${names[i]}" ]] || moved=${names[i]}
+    at=$((at + 1))
+  done
+  [[ -z $moved ]] ||
+    refuse "$EX_GATE" "queue $source" "its lines have moved (cell $moved), and shard $RUN_SHARD goes by their places: it would run cells of other shards" "put the lines back as they were; new ones belong at the end"
+}
 
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
 merge_queue() { # returns: 0; ADDED says how many cells are new
@@ -919,6 +948,7 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   for ((i = 0; i < n; i++)); do
     known[${QUEUE_NAMES[i]}]=${QUEUE_COMMANDS[i]}
   done
+  ((of == 1 || n == 0)) || check_places
   for ((i = mine; i < ${#names[@]}; i += of)); do
     if [[ ${known[${names[i]}]-} == "${commands[i]}" ]]; then continue; fi
     [[ -z ${known[${names[i]}]-} ]] ||
@@ -1091,6 +1121,7 @@ idle() { # <seconds, also a fraction>
 plan_cells() {
   local i name phase
   declare -gA PLANNED
+  ROSTER_N=${#QUEUE_NAMES[@]}
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     name=${QUEUE_NAMES[i]}
     [[ -z ${PLANNED[$name]-} ]] || continue
@@ -1250,6 +1281,8 @@ judge_slot() { # <slot> <run_one's exit code>
   if ! claimed_by "$name" "${SLOT_CLAIM[$1]}" "${SLOT_RUNNER[$1]}"; then
     # No attempt of ours: refused, busy, found done, or only the copy was made up for.
     if [[ $state == unsynced && $rc != 0 && $rc != "$EX_BUSY" ]]; then judge_unsynced "$i" "$rc"; else judge_refusal "$i" "$rc"; fi
+  elif ((rc != 0)) && never_began "$name" "$state"; then
+    judge_refusal "$i" "$rc"
   else
     case $state in
       'done') P_PHASE[i]=ok TOOK=$((TOOK + took)) TOOK_N=$((TOOK_N + 1)) ;;
@@ -1261,16 +1294,28 @@ judge_slot() { # <slot> <run_one's exit code>
   say_progress "$i" "$took"
 }
 
-# Has this run_one taken a claim on the cell behind the N-th? Its exit code could be the trainer's own.
+# Has this run_one taken a claim on the cell behind the N-th, CLAIM_OURS? Its exit code could be the trainer's own.
 claimed_by() { # <cell> <claims before it> <pid>
   local n file pid rest
   last_claim "$1"
   for ((n = $2 + 1; n <= CLAIM_N; n++)); do
     printf -v file '%s/claims/%s/%03d' "$D" "$1" "$n"
     { read -r rest rest pid rest <"$file"; } 2>/dev/null || continue
-    [[ $pid != "$3" ]] || return 0
+    [[ $pid != "$3" ]] || { CLAIM_OURS=$n && return 0; }
   done
   return 1
+}
+
+# Did our attempt end behind its claim and before the cell? Then the record is an older one's or none, the exit code run_one's.
+never_began() { # <cell> <state>
+  local log
+  case $2 in
+    none | unknown)
+      printf -v log '%s/logs/%s/attempt-%03d.log' "$D" "$1" "$CLAIM_OURS"
+      [[ ! -e $log ]]
+      ;;
+    *) [[ ${R_attempt-} =~ ^[0-9]+$ ]] && ((R_attempt < CLAIM_OURS)) ;;
+  esac
 }
 
 # Run_one left without beginning an attempt: the record is as it was.
@@ -1286,7 +1331,7 @@ judge_refusal() { # <index> <exit code>
       ((P_RETRIES[$1] + P_PRUNED[$1] == 0)) || P_PHASE[$1]=failed
       stop_queue "$2" "cell $name was refused with $2; what refuses it refuses the others too"
       ;;
-    *) judge_interrupted "$1" ;; # killed before its claim
+    *) judge_interrupted "$1" ;; # killed before its claim, or before its record
   esac
 }
 
@@ -1700,6 +1745,7 @@ parse_words() { # <words...>    returns 64
   done
   [[ -z $slots || (-z $GPUS && $slots =~ ^[1-9][0-9]{0,3}$) ]] || return "$EX_USAGE"
   SLOTS=${slots:-1}
+  [[ -z $ONLY || $ONLY == *[!,]* ]] || return "$EX_USAGE"
   [[ -z $SHARD ]] || { [[ $SHARD =~ ^([1-9][0-9]{0,5})/([1-9][0-9]{0,5})$ ]] && ((BASH_REMATCH[1] <= BASH_REMATCH[2])); } || return "$EX_USAGE"
   [[ -z $GPUS || $GPUS =~ ^[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*$ ]] || return "$EX_USAGE"
 }
@@ -1787,9 +1833,10 @@ run_plan() {
     elif next_todo; then
       pause_retry
     else
-      # Dry: somebody may have appended lines meanwhile.
+      # Dry: somebody may have appended lines meanwhile, or spoilt the source: then the sum is said all the same.
+      (merge_queue) || { STOP_CODE=$? && continue; }
       merge_queue
-      ((ADDED == 0)) || plan_cells
+      ((${#QUEUE_NAMES[@]} == ROSTER_N)) || plan_cells
       next_todo || break
     fi
   done

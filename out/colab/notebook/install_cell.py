@@ -203,61 +203,61 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "18367601b73193f94f5bf706d405a0a8ff702672911e7ccf08f9b30d3df136fe",
+ "box_digest": "552b63c2601c8e73e1f28375df399270c252010abd29c12e6abc1ac5fd9669eb",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "6dae4fd7422c777cf3904902ef899cb113f6ff517670bc95728ba575f893d877",
-   "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108"
+   "sha256": "71037a766743e1dff89f922094268d4d1c0a7fc34649b927cbb35461cb845c5d",
+   "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "d71230bf2f295a1c84232f97f4e10a16009419d2c959dc23df334cd80af77eae",
-   "paragraphs": "109 110 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 111 20 21 22 23 24 25 26 27 28 29 36 37 38 40 41 42 43 44 45 46 47 48 49 50 51 112 113 114 115 116 52 53 117 118 119 120 54 55 56 57 58 121 122 123 124 125 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 30 31 33 34 35 176 177 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 82 83 218 219 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 108"
+   "sha256": "24f4f6cc91c1ee7d05e09abe07b6044dfdc67bd64b06a7672c188f24fba04452",
+   "paragraphs": "110 111 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 112 20 21 22 23 24 25 26 27 28 29 36 37 38 40 41 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 58 59 122 123 124 125 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 30 31 33 34 35 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 83 84 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 109"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
    "sha256": "1630ece9239c4c59713006e25826d93473b297a6716da0b0c3a75aa9d363c64d",
-   "paragraphs": "252 253 2 3 4 5 6 8 9 10 11 12 17 18 19 22 254 25 26 28 29 30 31 33 34 35 36 37 38 40 41 42 43 46 47 48 49 50 113 114 151 255 256 257 258 259 260 261 152 262 153 154 143 144 263 145 146 264 186 187 188 265 189 190 191 192 193 194 195 196 198 266 267 268 269 270 271 272 273 274 275 276 277 278 279 280 281 282 283 284 285 286 287 288 176 177 289 290 291 292 293 294 295 296 297 298 299 300 301 302 303 304 305 306 307 308 309 310 311 108"
+   "paragraphs": "254 255 2 3 4 5 6 8 9 10 11 12 17 18 19 22 256 25 26 28 29 30 31 33 34 35 36 37 38 40 41 42 43 46 47 48 49 50 114 115 153 257 258 259 260 261 262 263 154 264 155 156 145 146 265 147 148 266 188 189 190 267 191 192 193 194 195 196 197 198 200 268 269 270 271 272 273 274 275 276 277 278 279 280 281 282 283 284 285 286 287 288 289 290 178 179 291 292 293 294 295 296 297 298 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 109"
   },
   {
    "name": "queue.tsv",
    "mode": "0600",
    "sha256": "f904dac417a7100b4a04fc94902cc44517342a1c9b37deaf2a99e78cc7d1bb47",
-   "paragraphs": "312"
+   "paragraphs": "314"
   },
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "38c9f7b8c3841fde410b103e65424feee997e8c4d8a183290ed7184b51e1ff96",
-   "paragraphs": "313 314 2 3 4 5 315 6 7 8 9 10 11 12 13 14 15 16 17 18 111 20 21 22 23 24 25 26 27 28 29 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 112 113 114 115 116 52 53 117 118 119 120 54 55 56 316 30 31 32 33 34 35 176 177 317 318 319 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 151 255 256 257 258 320 152 262 57 58 321 322 323 324 289 290 291 292 293 325 326 294 327 295 328 296 297 329 186 187 188 189 190 191 192 193 194 195 196 330 331 332 333 334 335 336 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 108"
+   "sha256": "c1f93006ad3d0213589d0fc6f372df588c62dbd7238cda313ccf139c00207feb",
+   "paragraphs": "315 316 2 3 4 5 317 6 7 8 9 10 11 12 13 14 15 16 17 18 112 20 21 22 23 24 25 26 27 28 29 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 318 30 31 32 33 34 35 178 179 319 320 321 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 153 257 258 259 260 322 154 264 58 59 323 324 325 326 291 292 293 294 295 327 328 296 329 297 330 298 299 331 188 189 190 191 192 193 194 195 196 197 198 332 333 334 335 336 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 109"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "ab22a699e524f40df5d9c67725e893103dff3da55712f14bbaf14cd8f6a36846",
-   "paragraphs": "398 399 2 3 4 5 315 6 7 8 9 10 11 12 13 14 15 16 17 18 400 20 21 22 23 24 25 26 28 29 36 42 43 44 45 46 47 48 49 50 51 112 113 114 115 116 52 53 117 118 119 120 54 55 56 30 31 33 34 35 176 177 317 318 319 127 128 57 58 121 122 123 124 125 340 341 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 151 255 256 257 258 320 152 186 187 189 190 191 192 193 194 195 196 426 427 428 429 430 431 432 433 434 435 436 437 438 439 108"
+   "sha256": "7eeef4144aa948be7684cb051c368fad8ec3f90aac9f11ae365b30b693c8a25f",
+   "paragraphs": "400 401 2 3 4 5 317 6 7 8 9 10 11 12 13 14 15 16 17 18 402 20 21 22 23 24 25 26 28 29 36 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 30 31 33 34 35 178 179 319 320 321 128 129 130 58 59 122 123 124 125 126 342 343 403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 426 427 428 153 257 258 259 260 322 154 188 189 191 192 193 194 195 196 197 198 429 430 431 432 433 434 435 436 437 438 439 440 441 442 109"
   },
   {
    "name": "session.sh",
    "mode": "0700",
-   "sha256": "1e9444860cbb13c63a82d22d702000fe4c3f3aa472bb1f62adad221459473764",
-   "paragraphs": "440 441 2 3 4 5 6 8 9 10 11 12 13 14 17 20 21 22 442 42 43 24 46 47 48 49 50 51 340 341 443 444 445 446 447 448 449 450 451 452 453 454 455 456 457 458 459 460 108"
+   "sha256": "8d76e07bc9ede932409b4f9fcebaf84ac46677e34731a6c1644c282f1c2e13c0",
+   "paragraphs": "443 444 2 3 4 5 6 8 9 10 11 12 13 14 17 20 21 22 445 42 43 24 46 47 48 49 50 51 342 343 446 447 448 449 450 451 452 453 454 455 456 457 458 459 460 461 462 463 109"
   },
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "4dfce8987ed6cc786c1ece1cc6a5c618edf342b02d2dd2348fbf49ad04952004",
-   "paragraphs": "461 462 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 22 463 24 25 26 27 28 29 30 31 36 46 47 48 49 50 51 112 129 130 131 132 133 134 135 176 177 317 318 319 464 465 466 467 468 469 470 471 472 473 474 475 476 477 478 479 218 219 480 481 482 483 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 503 504 505 506 507 508 509 510 511 151 255 256 257 258 320 152 289 290 291 292 293 325 294 327 295 296 297 512 513 514 515 516 517 518 108"
+   "sha256": "82ff3489e9d8e619fd9a58966e8636c2221dbcc385c3c5fb872c58c6d0bc484d",
+   "paragraphs": "464 465 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 22 466 24 25 26 27 28 29 30 31 36 46 47 48 49 50 51 113 131 132 133 134 135 136 137 178 179 319 320 321 467 468 469 470 471 472 473 474 475 476 477 478 479 480 481 482 220 221 483 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 153 257 258 259 260 322 154 291 292 293 294 295 327 296 329 297 298 299 515 516 517 518 519 520 521 109"
   },
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "9c376c4facf05e02c6948f4464ffa885903e4b1d131b98855a446047b6293d89",
-   "paragraphs": "519 520 2 3 4 5 6 7 8 9 10 11 12 14 17 18 521 21 22 23 24 25 26 27 36 37 38 40 41 46 47 48 49 50 51 54 55 56 57 58 121 122 123 124 125 126 155 157 158 159 160 522 523 524 525 526 527 528 529 530 531 532 533 108"
+   "sha256": "ff6aa017ca1c2ea1a2e78b8d1b7f8c5abd407493fe2cea7164856ba609c1232b",
+   "paragraphs": "522 523 2 3 4 5 6 7 8 9 10 11 12 14 17 18 524 21 22 23 24 25 26 27 36 37 38 40 41 46 47 48 49 50 51 54 55 56 57 58 59 122 123 124 125 126 127 157 159 160 161 162 525 526 527 528 529 530 531 532 533 534 535 536 109"
   }
  ]
 }
@@ -515,8 +515,9 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-}
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  local REPLY file=$1 schema=$2 run_id=${3-} name
+  # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
+  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -941,6 +942,9 @@ mirror_run() {
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
 # needs: exit log path
 
+# What an environment may have put there is none of ours.
+QUEUE_TEXT=''
+
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
 # What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
@@ -1193,7 +1197,9 @@ cell_record() { # <state> <why> <files digest>
 drop_own_leftovers() { # <cell>
   local path
   for path in "$B/.syncing/$1".[0-9]*; do
-    if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]] || start_ticks "${path##*.}"; then continue; fi
+    if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]]; then continue; fi
+    # One of our own number is a dead one's too: numbers come again, in a container soon.
+    [[ ${path##*.} == "$$" ]] || ! start_ticks "${path##*.}" || continue
     rm -rf -- "${path:?}" || return "$EX_COPY"
   done
 }
@@ -1319,7 +1325,7 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
 sync_files() { # <cell> <the list's file>
   local target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ n rc=0
   split_runs
-  make_folders_below "$tmp" "$B/final_ckpts" "$B/records" || return
+  make_folders_below "$tmp" "$B/.syncing" "$B/final_ckpts" "$B/records" || return
   for ((n = 0; n < ${#RUN_FOLDER[@]} && rc == 0; n++)); do
     run_files "$n" "$D/cells/$1"
     copy_files "$tmp/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || rc=$?
@@ -2195,6 +2201,27 @@ cells_took() { # reads: RECORD_OF
 # needs: exit log path file queue run
 # reads: D SELF_DIR QUEUE_FILE JOB RUN_SHARD
 
+# A shard goes by places in the source: with a line gone, or one put in before the end, it would get cells of other shards,
+# which run on other boxes.
+check_places() { # reads merge_queue's own: source names known mine of n
+  local i at=-1 moved=''
+  for ((i = 0; i < ${#names[@]}; i++)); do
+    if ((i % of != mine)); then
+      [[ -z ${known[${names[i]}]-} ]] || moved=${names[i]}
+      continue
+    fi
+    # From the first cell that we have, ours follow one another there as here.
+    if ((at < 0)) && [[ -n ${known[${names[i]}]-} ]]; then
+      for ((at = 0; at < n; at++)); do [[ ${QUEUE_NAMES[at]} != "${names[i]}" ]] || break; done
+    fi
+    ((at >= 0 && at < n)) || continue
+    [[ ${QUEUE_NAMES[at]} == "${names[i]}" ]] || moved=${names[i]}
+    at=$((at + 1))
+  done
+  [[ -z $moved ]] ||
+    refuse "$EX_GATE" "queue $source" "its lines have moved (cell $moved), and shard $RUN_SHARD goes by their places: it would run cells of other shards" "put the lines back as they were; new ones belong at the end"
+}
+
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
 merge_queue() { # returns: 0; ADDED says how many cells are new
   local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
@@ -2215,6 +2242,7 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   for ((i = 0; i < n; i++)); do
     known[${QUEUE_NAMES[i]}]=${QUEUE_COMMANDS[i]}
   done
+  ((of == 1 || n == 0)) || check_places
   for ((i = mine; i < ${#names[@]}; i += of)); do
     if [[ ${known[${names[i]}]-} == "${commands[i]}" ]]; then continue; fi
     [[ -z ${known[${names[i]}]-} ]] ||
@@ -5284,23 +5312,27 @@ known_environment() { # returns: 0, or 1: ask the interpreter
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
 env_spec() {
-  local REPLY text before=''
+  local REPLY text key='' before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
   if known_environment; then
     text=$REPLY
   else
+    # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
+    { : >"$D/.environment.key"; } 2>/dev/null || :
     describe_environment
     text=$REPLY
     environment_key "$ENV_FOLDERS"
-    { printf '%s' "$REPLY" >"$D/.environment.key"; } 2>/dev/null || :
+    key=$REPLY
   fi
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
   ! read_text "$D/environment.txt" || before=$REPLY
-  [[ $before != "$text" ]] || return 0
-  [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
-  event environment - - "$ENV_SPEC"
-  { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || log "could not write $D/environment.txt"
+  if [[ $before != "$text" ]]; then
+    [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
+    event environment - - "$ENV_SPEC"
+    { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
+  fi
+  [[ -z $key ]] || { printf '%s' "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
 read_cpu_v2() { # <folder>
@@ -6635,6 +6667,7 @@ record_close() {
 plan_cells() {
   local i name phase
   declare -gA PLANNED
+  ROSTER_N=${#QUEUE_NAMES[@]}
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     name=${QUEUE_NAMES[i]}
     [[ -z ${PLANNED[$name]-} ]] || continue
@@ -6794,6 +6827,8 @@ judge_slot() { # <slot> <run_one's exit code>
   if ! claimed_by "$name" "${SLOT_CLAIM[$1]}" "${SLOT_RUNNER[$1]}"; then
     # No attempt of ours: refused, busy, found done, or only the copy was made up for.
     if [[ $state == unsynced && $rc != 0 && $rc != "$EX_BUSY" ]]; then judge_unsynced "$i" "$rc"; else judge_refusal "$i" "$rc"; fi
+  elif ((rc != 0)) && never_began "$name" "$state"; then
+    judge_refusal "$i" "$rc"
   else
     case $state in
       'done') P_PHASE[i]=ok TOOK=$((TOOK + took)) TOOK_N=$((TOOK_N + 1)) ;;
@@ -6805,16 +6840,28 @@ judge_slot() { # <slot> <run_one's exit code>
   say_progress "$i" "$took"
 }
 
-# Has this run_one taken a claim on the cell behind the N-th? Its exit code could be the trainer's own.
+# Has this run_one taken a claim on the cell behind the N-th, CLAIM_OURS? Its exit code could be the trainer's own.
 claimed_by() { # <cell> <claims before it> <pid>
   local n file pid rest
   last_claim "$1"
   for ((n = $2 + 1; n <= CLAIM_N; n++)); do
     printf -v file '%s/claims/%s/%03d' "$D" "$1" "$n"
     { read -r rest rest pid rest <"$file"; } 2>/dev/null || continue
-    [[ $pid != "$3" ]] || return 0
+    [[ $pid != "$3" ]] || { CLAIM_OURS=$n && return 0; }
   done
   return 1
+}
+
+# Did our attempt end behind its claim and before the cell? Then the record is an older one's or none, the exit code run_one's.
+never_began() { # <cell> <state>
+  local log
+  case $2 in
+    none | unknown)
+      printf -v log '%s/logs/%s/attempt-%03d.log' "$D" "$1" "$CLAIM_OURS"
+      [[ ! -e $log ]]
+      ;;
+    *) [[ ${R_attempt-} =~ ^[0-9]+$ ]] && ((R_attempt < CLAIM_OURS)) ;;
+  esac
 }
 
 # Run_one left without beginning an attempt: the record is as it was.
@@ -6830,7 +6877,7 @@ judge_refusal() { # <index> <exit code>
       ((P_RETRIES[$1] + P_PRUNED[$1] == 0)) || P_PHASE[$1]=failed
       stop_queue "$2" "cell $name was refused with $2; what refuses it refuses the others too"
       ;;
-    *) judge_interrupted "$1" ;; # killed before its claim
+    *) judge_interrupted "$1" ;; # killed before its claim, or before its record
   esac
 }
 
@@ -6986,6 +7033,7 @@ parse_words() { # <words...>    returns 64
   done
   [[ -z $slots || (-z $GPUS && $slots =~ ^[1-9][0-9]{0,3}$) ]] || return "$EX_USAGE"
   SLOTS=${slots:-1}
+  [[ -z $ONLY || $ONLY == *[!,]* ]] || return "$EX_USAGE"
   [[ -z $SHARD ]] || { [[ $SHARD =~ ^([1-9][0-9]{0,5})/([1-9][0-9]{0,5})$ ]] && ((BASH_REMATCH[1] <= BASH_REMATCH[2])); } || return "$EX_USAGE"
   [[ -z $GPUS || $GPUS =~ ^[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*$ ]] || return "$EX_USAGE"
 }
@@ -7073,9 +7121,10 @@ run_plan() {
     elif next_todo; then
       pause_retry
     else
-      # Dry: somebody may have appended lines meanwhile.
+      # Dry: somebody may have appended lines meanwhile, or spoilt the source: then the sum is said all the same.
+      (merge_queue) || { STOP_CODE=$? && continue; }
       merge_queue
-      ((ADDED == 0)) || plan_cells
+      ((${#QUEUE_NAMES[@]} == ROSTER_N)) || plan_cells
       next_todo || break
     fi
   done
@@ -7604,7 +7653,8 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
     fired=0
-    trap 'kill "$nap" 2>/dev/null' EXIT
+    # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
     trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!
@@ -8534,8 +8584,9 @@ record_int() { # <name> <digits or empty>
 }
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-}
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  local REPLY file=$1 schema=$2 run_id=${3-} name
+  # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
+  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -8718,7 +8769,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="6091411bdc91a390ef3c7a7c8bbce29c96d1c39d23dfd73f2043654238d158d2": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="d8d4fe1f72022ca1b3c3922ae39d546e63e8d0bae93dfb061a8de03708666646": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

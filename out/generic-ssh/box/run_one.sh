@@ -320,8 +320,9 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-}
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  local REPLY file=$1 schema=$2 run_id=${3-} name
+  # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
+  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -784,6 +785,9 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
 # needs: exit log path
 
+# What an environment may have put there is none of ours.
+QUEUE_TEXT=''
+
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
 # What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
@@ -995,23 +999,27 @@ known_environment() { # returns: 0, or 1: ask the interpreter
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
 env_spec() {
-  local REPLY text before=''
+  local REPLY text key='' before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
   if known_environment; then
     text=$REPLY
   else
+    # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
+    { : >"$D/.environment.key"; } 2>/dev/null || :
     describe_environment
     text=$REPLY
     environment_key "$ENV_FOLDERS"
-    { printf '%s' "$REPLY" >"$D/.environment.key"; } 2>/dev/null || :
+    key=$REPLY
   fi
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
   ! read_text "$D/environment.txt" || before=$REPLY
-  [[ $before != "$text" ]] || return 0
-  [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
-  event environment - - "$ENV_SPEC"
-  { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || log "could not write $D/environment.txt"
+  if [[ $before != "$text" ]]; then
+    [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
+    event environment - - "$ENV_SPEC"
+    { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
+  fi
+  [[ -z $key ]] || { printf '%s' "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
 # lib/bundle.bash: a cell's results on their way into the bundle: listed, copied, read back, committed.
@@ -1191,7 +1199,9 @@ cell_record() { # <state> <why> <files digest>
 drop_own_leftovers() { # <cell>
   local path
   for path in "$B/.syncing/$1".[0-9]*; do
-    if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]] || start_ticks "${path##*.}"; then continue; fi
+    if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]]; then continue; fi
+    # One of our own number is a dead one's too: numbers come again, in a container soon.
+    [[ ${path##*.} == "$$" ]] || ! start_ticks "${path##*.}" || continue
     rm -rf -- "${path:?}" || return "$EX_COPY"
   done
 }
@@ -1317,7 +1327,7 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
 sync_files() { # <cell> <the list's file>
   local target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ n rc=0
   split_runs
-  make_folders_below "$tmp" "$B/final_ckpts" "$B/records" || return
+  make_folders_below "$tmp" "$B/.syncing" "$B/final_ckpts" "$B/records" || return
   for ((n = 0; n < ${#RUN_FOLDER[@]} && rc == 0; n++)); do
     run_files "$n" "$D/cells/$1"
     copy_files "$tmp/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || rc=$?

@@ -489,7 +489,8 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
     fired=0
-    trap 'kill "$nap" 2>/dev/null' EXIT
+    # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
     trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!

@@ -316,8 +316,9 @@ read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-}
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  local REPLY file=$1 schema=$2 run_id=${3-} name
+  # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
+  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -407,7 +408,8 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
     fired=0
-    trap 'kill "$nap" 2>/dev/null' EXIT
+    # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
     trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!

@@ -308,8 +308,9 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-}
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  local REPLY file=$1 schema=$2 run_id=${3-} name
+  # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
+  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -752,6 +753,9 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
 # needs: exit log path
 
+# What an environment may have put there is none of ours.
+QUEUE_TEXT=''
+
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
 # What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
@@ -948,6 +952,27 @@ cells_took() { # reads: RECORD_OF
 # needs: exit log path file queue run
 # reads: D SELF_DIR QUEUE_FILE JOB RUN_SHARD
 
+# A shard goes by places in the source: with a line gone, or one put in before the end, it would get cells of other shards,
+# which run on other boxes.
+check_places() { # reads merge_queue's own: source names known mine of n
+  local i at=-1 moved=''
+  for ((i = 0; i < ${#names[@]}; i++)); do
+    if ((i % of != mine)); then
+      [[ -z ${known[${names[i]}]-} ]] || moved=${names[i]}
+      continue
+    fi
+    # From the first cell that we have, ours follow one another there as here.
+    if ((at < 0)) && [[ -n ${known[${names[i]}]-} ]]; then
+      for ((at = 0; at < n; at++)); do [[ ${QUEUE_NAMES[at]} != "${names[i]}" ]] || break; done
+    fi
+    ((at >= 0 && at < n)) || continue
+    [[ ${QUEUE_NAMES[at]} == "${names[i]}" ]] || moved=${names[i]}
+    at=$((at + 1))
+  done
+  [[ -z $moved ]] ||
+    refuse "$EX_GATE" "queue $source" "its lines have moved (cell $moved), and shard $RUN_SHARD goes by their places: it would run cells of other shards" "put the lines back as they were; new ones belong at the end"
+}
+
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
 merge_queue() { # returns: 0; ADDED says how many cells are new
   local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
@@ -968,6 +993,7 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   for ((i = 0; i < n; i++)); do
     known[${QUEUE_NAMES[i]}]=${QUEUE_COMMANDS[i]}
   done
+  ((of == 1 || n == 0)) || check_places
   for ((i = mine; i < ${#names[@]}; i += of)); do
     if [[ ${known[${names[i]}]-} == "${commands[i]}" ]]; then continue; fi
     [[ -z ${known[${names[i]}]-} ]] ||

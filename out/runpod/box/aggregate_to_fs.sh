@@ -251,8 +251,9 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-}
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  local REPLY file=$1 schema=$2 run_id=${3-} name
+  # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
+  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -677,6 +678,9 @@ mirror_run() {
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
 # needs: exit log path
 
+# What an environment may have put there is none of ours.
+QUEUE_TEXT=''
+
 # Read FILE into QUEUE_NAMES and QUEUE_COMMANDS. A line is name<TAB>command; blank lines and # do not count.
 # What was read last is not taken apart again: the same text, whichever file it stands in, has the same cells.
 read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a queue), naming file and line
@@ -929,7 +933,9 @@ cell_record() { # <state> <why> <files digest>
 drop_own_leftovers() { # <cell>
   local path
   for path in "$B/.syncing/$1".[0-9]*; do
-    if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]] || start_ticks "${path##*.}"; then continue; fi
+    if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]]; then continue; fi
+    # One of our own number is a dead one's too: numbers come again, in a container soon.
+    [[ ${path##*.} == "$$" ]] || ! start_ticks "${path##*.}" || continue
     rm -rf -- "${path:?}" || return "$EX_COPY"
   done
 }
@@ -1055,7 +1061,7 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
 sync_files() { # <cell> <the list's file>
   local target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ n rc=0
   split_runs
-  make_folders_below "$tmp" "$B/final_ckpts" "$B/records" || return
+  make_folders_below "$tmp" "$B/.syncing" "$B/final_ckpts" "$B/records" || return
   for ((n = 0; n < ${#RUN_FOLDER[@]} && rc == 0; n++)); do
     run_files "$n" "$D/cells/$1"
     copy_files "$tmp/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || rc=$?

@@ -231,8 +231,9 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-}
-  if [[ -n ${!R_@} ]]; then unset "${!R_@}"; fi
+  local REPLY file=$1 schema=$2 run_id=${3-} name
+  # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
+  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -400,7 +401,8 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
     fired=0
-    trap 'kill "$nap" 2>/dev/null' EXIT
+    # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
     trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!
@@ -758,13 +760,17 @@ box_git() { GIT_TERMINAL_PROMPT=0 git -c core.hooksPath=/dev/null -c safe.direct
 # The bundle into a bare repository, which is the work tree's origin: so a fast-forward pull needs no server.
 take_code() { # stdin: the bundle; SUM is empty where none is needed
   box_places
-  local bare=$D/code.git part=$D/.push/code.bundle
+  local said bare=$D/code.git part=$D/.push/code.bundle
   mkdir -p -- "$D/.push" || refuse "$EX_NOROOM" "$D/.push" "the folder cannot be made" "look at the data tier: room, rights"
-  [[ -d $bare ]] || box_git init -q --bare -- "$bare" || refuse "$EX_COPY" "$bare" "git cannot make it" "look at the data tier"
+  # Also where it is there: what a killed push left half made is made whole, and nothing in it is overwritten.
+  box_git init -q --bare -- "$bare" || refuse "$EX_COPY" "$bare" "git cannot make it" "look at the data tier"
   if [[ -n $SUM ]]; then
     take_input "$part"
-    box_git -C "$bare" fetch -q --no-tags -- "$part" "refs/heads/$BRANCH:refs/heads/$BRANCH" ||
+    if ! said=$(LC_ALL=C box_git -C "$bare" fetch --no-tags -- "$part" "refs/heads/$BRANCH:refs/heads/$BRANCH" 2>&1); then
+      [[ $said == *non-fast-forward* ]] ||
+        refuse "$EX_COPY" "$bare" "git cannot take the commits: ${said//[[:cntrl:]]/ }" "look at the data tier: room, rights; then push again"
       refuse "$EX_GATE" "branch $BRANCH" "the box's copy has commits that yours has not, so this is no fast-forward" "merge them, or begin anew with another RUN"
+    fi
     rm -f -- "$part"
   fi
   [[ $(box_git -C "$bare" rev-parse -q --verify "refs/heads/$BRANCH") == "$COMMIT" ]] ||

@@ -575,23 +575,27 @@ known_environment() { # returns: 0, or 1: ask the interpreter
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
 env_spec() {
-  local REPLY text before=''
+  local REPLY text key='' before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
   if known_environment; then
     text=$REPLY
   else
+    # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
+    { : >"$D/.environment.key"; } 2>/dev/null || :
     describe_environment
     text=$REPLY
     environment_key "$ENV_FOLDERS"
-    { printf '%s' "$REPLY" >"$D/.environment.key"; } 2>/dev/null || :
+    key=$REPLY
   fi
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
   ! read_text "$D/environment.txt" || before=$REPLY
-  [[ $before != "$text" ]] || return 0
-  [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
-  event environment - - "$ENV_SPEC"
-  { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || log "could not write $D/environment.txt"
+  if [[ $before != "$text" ]]; then
+    [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
+    event environment - - "$ENV_SPEC"
+    { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
+  fi
+  [[ -z $key ]] || { printf '%s' "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
 # lib/compat.bash: the laptop's userland, be it GNU, busybox or BSD. Bash 3.2 is enough.
@@ -612,7 +616,8 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   # The watcher holds none of our pipes, so that nobody waits for its sleep.
   (
     fired=0
-    trap 'kill "$nap" 2>/dev/null' EXIT
+    # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
     trap 'exit "$fired"' TERM
     sleep "$limit" &
     nap=$!
