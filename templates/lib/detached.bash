@@ -131,10 +131,11 @@ at_exit() { # <status>
   ((rc != 0)) || rc=$EX_FAIL
   why="stage $STAGE ended with $rc"
   [[ -z $STOP_SIGNAL ]] || why="stopped by signal $STOP_SIGNAL in stage $STAGE"
-  case $STAGE in
-    queue) remedy="bash $SELF_DIR/status.sh names the cells; mend them, then: bash $SELF_DIR/$PROG start" ;;
-    code) remedy="commit or undo the edit; results of this run are of mixed code: begin anew with RUN=$JOB.2" ;;
-    aggregate | proof) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
+  case $STAGE,$rc in
+    "queue,$EX_BUSY") remedy="wait until the cells that other processes run are done (bash $SELF_DIR/status.sh), then: bash $SELF_DIR/$PROG start" ;;
+    queue,*) remedy="bash $SELF_DIR/status.sh names the cells; mend them, then: bash $SELF_DIR/$PROG start" ;;
+    code,*) remedy="commit or undo the edit; results of this run are of mixed code: begin anew with RUN=$JOB.2" ;;
+    aggregate,* | proof,*) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
     *) remedy="see $D/formal.log; then: bash $SELF_DIR/$PROG start" ;;
   esac
   # A proof that could be written and not be read back is none: start has moved every older one aside.
@@ -143,8 +144,8 @@ at_exit() { # <status>
   write_failure "$STAGE" "$STEP" "$rc" "$remedy"
   write_formal failed "$why"
   event failed - - "$why"
-  # Somebody's stop is no result.
-  [[ -n $STOP_SIGNAL ]] || negative_line "$D/NEGATIVE_RESULTS.tsv" formal "$RUN_COMMIT" "$rc" "$SECONDS" "$why, start $F_START" "$STEP"
+  # Somebody's stop is no result, nor is a cell that another process has.
+  [[ -n $STOP_SIGNAL || $rc == "$EX_BUSY" ]] || negative_line "$D/NEGATIVE_RESULTS.tsv" formal "$RUN_COMMIT" "$rc" "$SECONDS" "$why, start $F_START" "$STEP"
   carry_logs || log "the events could not be copied to $B"
   ! pack_failure || write_ready failed || :
   exit "$rc"

@@ -120,6 +120,8 @@ live_detached() { # returns: 0 with its number in REPLY, 1 there is none
       */"$PROG",_run | */"$PROG",_enter) ;;
       */run_queue.sh,--dry-run | */aggregate_to_fs.sh,--help) continue ;;
       */run_queue.sh,* | */aggregate_to_fs.sh,*) ;;
+      # A cell outlives a queue that was killed.
+      */run_one.sh,--queue) [[ ${words[3]-} == "$D/queue.tsv" ]] || continue ;;
       *) continue ;;
     esac
     REPLY=${dir#/proc/}

@@ -172,3 +172,29 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   formal plan --gpus 0,1,0,1
   [[ $status -eq 0 && $output == *', 2 at a time'* && $stderr != *'GPUs here'* ]] || fail_with two
 }
+
+@test "formal_run: a cell that outlives its killed queue is seen by start and stop; status names the evidence that is there" {
+  local id
+  local -a all=()
+  smoked
+  : >"$HOLD"
+  formal start
+  wait_for 20 test -s "$D/cells/s2/best.bin"
+  # shellcheck disable=SC2013 # numbers, one word each
+  for id in $(grep -lsF "$BATS_TEST_TMPDIR/" /proc/[0-9]*/environ | sed 's/[^0-9]//g'); do
+    case $({ tr '\0' ' ' <"/proc/$id/cmdline"; } 2>/dev/null) in *formal_run.sh\ _run* | *run_queue.sh*) all+=("$id") ;; esac
+  done
+  kill -STOP "${all[@]}"
+  kill -KILL "${all[@]}"
+  dead() { ! kill -0 "${all[@]}" 2>/dev/null; }
+  wait_for 10 dead
+  formal status
+  [[ $status -eq 1 && $output == 'lost: '*"evidence: $D/formal.log" ]] || fail_with status
+  formal stop
+  [[ $status -eq 1 && $output == *'is still at work on this run'* ]] || fail_with stop
+  formal start
+  refused 75 'still at work' 'kill -TERM'
+  rm "$HOLD"
+  wait_for 30 grep -q '"state": "done"' "$D/state/s2.json"
+  formal_ok
+}

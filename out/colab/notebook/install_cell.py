@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "552b63c2601c8e73e1f28375df399270c252010abd29c12e6abc1ac5fd9669eb",
+ "box_digest": "7f6551cb916cc4e56e11ad344c2335aec28562cd320084c31ab559e450dd5fe4",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -214,7 +214,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "24f4f6cc91c1ee7d05e09abe07b6044dfdc67bd64b06a7672c188f24fba04452",
+   "sha256": "48ac051c60f5936f4867cbffc00bc9bcb2995997e9fd3433c14331e1fa02240c",
    "paragraphs": "110 111 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 112 20 21 22 23 24 25 26 27 28 29 36 37 38 40 41 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 58 59 122 123 124 125 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 30 31 33 34 35 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 83 84 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 109"
   },
   {
@@ -2770,6 +2770,8 @@ live_detached() { # returns: 0 with its number in REPLY, 1 there is none
       */"$PROG",_run | */"$PROG",_enter) ;;
       */run_queue.sh,--dry-run | */aggregate_to_fs.sh,--help) continue ;;
       */run_queue.sh,* | */aggregate_to_fs.sh,*) ;;
+      # A cell outlives a queue that was killed.
+      */run_one.sh,--queue) [[ ${words[3]-} == "$D/queue.tsv" ]] || continue ;;
       *) continue ;;
     esac
     REPLY=${dir#/proc/}
@@ -3805,10 +3807,11 @@ at_exit() { # <status>
   ((rc != 0)) || rc=$EX_FAIL
   why="stage $STAGE ended with $rc"
   [[ -z $STOP_SIGNAL ]] || why="stopped by signal $STOP_SIGNAL in stage $STAGE"
-  case $STAGE in
-    queue) remedy="bash $SELF_DIR/status.sh names the cells; mend them, then: bash $SELF_DIR/$PROG start" ;;
-    code) remedy="commit or undo the edit; results of this run are of mixed code: begin anew with RUN=$JOB.2" ;;
-    aggregate | proof) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
+  case $STAGE,$rc in
+    "queue,$EX_BUSY") remedy="wait until the cells that other processes run are done (bash $SELF_DIR/status.sh), then: bash $SELF_DIR/$PROG start" ;;
+    queue,*) remedy="bash $SELF_DIR/status.sh names the cells; mend them, then: bash $SELF_DIR/$PROG start" ;;
+    code,*) remedy="commit or undo the edit; results of this run are of mixed code: begin anew with RUN=$JOB.2" ;;
+    aggregate,* | proof,*) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
     *) remedy="see $D/formal.log; then: bash $SELF_DIR/$PROG start" ;;
   esac
   # A proof that could be written and not be read back is none: start has moved every older one aside.
@@ -3817,8 +3820,8 @@ at_exit() { # <status>
   write_failure "$STAGE" "$STEP" "$rc" "$remedy"
   write_formal failed "$why"
   event failed - - "$why"
-  # Somebody's stop is no result.
-  [[ -n $STOP_SIGNAL ]] || negative_line "$D/NEGATIVE_RESULTS.tsv" formal "$RUN_COMMIT" "$rc" "$SECONDS" "$why, start $F_START" "$STEP"
+  # Somebody's stop is no result, nor is a cell that another process has.
+  [[ -n $STOP_SIGNAL || $rc == "$EX_BUSY" ]] || negative_line "$D/NEGATIVE_RESULTS.tsv" formal "$RUN_COMMIT" "$rc" "$SECONDS" "$why, start $F_START" "$STEP"
   carry_logs || log "the events could not be copied to $B"
   ! pack_failure || write_ready failed || :
   exit "$rc"
@@ -3985,7 +3988,7 @@ refuse_live() {
   fi
   # A record may be unreadable, or say that all is over while its writer still packs the evidence.
   while live_detached; do
-    ((n++ < 50)) || refuse "$EX_BUSY" "start" "a detached part of this run is still at work (process $REPLY), and its record says $FORMAL_STATE" "wait for it, or look at it: ps -fp $REPLY"
+    ((n++ < 50)) || refuse "$EX_BUSY" "start" "a process of this run is still at work ($REPLY), and the record says $FORMAL_STATE" "wait for it, or look at it (ps -fp $REPLY) and end it: kill -TERM $REPLY"
     sleep 0.2 2>/dev/null || sleep 1
   done
   # What a killed start left behind goes, so that its detached part, should it come late, finds no environment.
@@ -4085,7 +4088,7 @@ open_records() {
 }
 
 do_status() {
-  local session="no session"
+  local session="no session" file evidence=''
   open_records
   if [[ -n $F_SESSION ]]; then
     session="$F_SESSION session $F_NAME"
@@ -4098,7 +4101,8 @@ do_status() {
     success) claim success "formal run $RUN_ID" "$B/FORMAL_SUCCESS" ;;
     failed | stopped | lost)
       tail -n 20 -- "$D/formal.log" 2>/dev/null || :
-      printf 'this machine is kept; evidence: %s\\n' "$D/FORMAL_FAILURE.json $D/formal.failed.tar.gz"
+      for file in FORMAL_FAILURE.json formal.failed.tar.gz formal.log; do [[ ! -s $D/$file ]] || evidence+=" $D/$file"; done
+      printf 'this machine is kept; evidence:%s\\n' "${evidence:- none was written}"
       return "$EX_FAIL"
       ;;
     *) return "$EX_MISSING" ;;
@@ -8769,7 +8773,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="d8d4fe1f72022ca1b3c3922ae39d546e63e8d0bae93dfb061a8de03708666646": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="a375a1301d4ea116fa1768b995e6b884b89b4134037b0f53a9aa53288fa1f8dd": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

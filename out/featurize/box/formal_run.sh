@@ -1521,6 +1521,8 @@ live_detached() { # returns: 0 with its number in REPLY, 1 there is none
       */"$PROG",_run | */"$PROG",_enter) ;;
       */run_queue.sh,--dry-run | */aggregate_to_fs.sh,--help) continue ;;
       */run_queue.sh,* | */aggregate_to_fs.sh,*) ;;
+      # A cell outlives a queue that was killed.
+      */run_one.sh,--queue) [[ ${words[3]-} == "$D/queue.tsv" ]] || continue ;;
       *) continue ;;
     esac
     REPLY=${dir#/proc/}
@@ -2660,10 +2662,11 @@ at_exit() { # <status>
   ((rc != 0)) || rc=$EX_FAIL
   why="stage $STAGE ended with $rc"
   [[ -z $STOP_SIGNAL ]] || why="stopped by signal $STOP_SIGNAL in stage $STAGE"
-  case $STAGE in
-    queue) remedy="bash $SELF_DIR/status.sh names the cells; mend them, then: bash $SELF_DIR/$PROG start" ;;
-    code) remedy="commit or undo the edit; results of this run are of mixed code: begin anew with RUN=$JOB.2" ;;
-    aggregate | proof) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
+  case $STAGE,$rc in
+    "queue,$EX_BUSY") remedy="wait until the cells that other processes run are done (bash $SELF_DIR/status.sh), then: bash $SELF_DIR/$PROG start" ;;
+    queue,*) remedy="bash $SELF_DIR/status.sh names the cells; mend them, then: bash $SELF_DIR/$PROG start" ;;
+    code,*) remedy="commit or undo the edit; results of this run are of mixed code: begin anew with RUN=$JOB.2" ;;
+    aggregate,* | proof,*) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
     *) remedy="see $D/formal.log; then: bash $SELF_DIR/$PROG start" ;;
   esac
   # A proof that could be written and not be read back is none: start has moved every older one aside.
@@ -2672,8 +2675,8 @@ at_exit() { # <status>
   write_failure "$STAGE" "$STEP" "$rc" "$remedy"
   write_formal failed "$why"
   event failed - - "$why"
-  # Somebody's stop is no result.
-  [[ -n $STOP_SIGNAL ]] || negative_line "$D/NEGATIVE_RESULTS.tsv" formal "$RUN_COMMIT" "$rc" "$SECONDS" "$why, start $F_START" "$STEP"
+  # Somebody's stop is no result, nor is a cell that another process has.
+  [[ -n $STOP_SIGNAL || $rc == "$EX_BUSY" ]] || negative_line "$D/NEGATIVE_RESULTS.tsv" formal "$RUN_COMMIT" "$rc" "$SECONDS" "$why, start $F_START" "$STEP"
   carry_logs || log "the events could not be copied to $B"
   ! pack_failure || write_ready failed || :
   exit "$rc"
@@ -2840,7 +2843,7 @@ refuse_live() {
   fi
   # A record may be unreadable, or say that all is over while its writer still packs the evidence.
   while live_detached; do
-    ((n++ < 50)) || refuse "$EX_BUSY" "start" "a detached part of this run is still at work (process $REPLY), and its record says $FORMAL_STATE" "wait for it, or look at it: ps -fp $REPLY"
+    ((n++ < 50)) || refuse "$EX_BUSY" "start" "a process of this run is still at work ($REPLY), and the record says $FORMAL_STATE" "wait for it, or look at it (ps -fp $REPLY) and end it: kill -TERM $REPLY"
     sleep 0.2 2>/dev/null || sleep 1
   done
   # What a killed start left behind goes, so that its detached part, should it come late, finds no environment.
@@ -2940,7 +2943,7 @@ open_records() {
 }
 
 do_status() {
-  local session="no session"
+  local session="no session" file evidence=''
   open_records
   if [[ -n $F_SESSION ]]; then
     session="$F_SESSION session $F_NAME"
@@ -2953,7 +2956,8 @@ do_status() {
     success) claim success "formal run $RUN_ID" "$B/FORMAL_SUCCESS" ;;
     failed | stopped | lost)
       tail -n 20 -- "$D/formal.log" 2>/dev/null || :
-      printf 'this machine is kept; evidence: %s\n' "$D/FORMAL_FAILURE.json $D/formal.failed.tar.gz"
+      for file in FORMAL_FAILURE.json formal.failed.tar.gz formal.log; do [[ ! -s $D/$file ]] || evidence+=" $D/$file"; done
+      printf 'this machine is kept; evidence:%s\n' "${evidence:- none was written}"
       return "$EX_FAIL"
       ;;
     *) return "$EX_MISSING" ;;
