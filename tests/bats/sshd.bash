@@ -81,6 +81,13 @@ sshd_stop() {
   kill "$SSHD_PID" 2>/dev/null || :
   wait "$SSHD_PID" 2>/dev/null || :
   SSHD_PID=''
+  # A login that puts a terminal in between outlives its connection.
+  local file
+  # shellcheck disable=SC2013 # paths of /proc
+  for file in $(grep -lsF -- "$SSHD_DIR/login" /proc/[0-9]*/cmdline); do
+    file=${file#/proc/}
+    kill "${file%/cmdline}" 2>/dev/null || :
+  done
 }
 
 box_without() { # <tool...>: a PATH on the box of what a box must have, less these
