@@ -56,12 +56,12 @@ def unquoted(line: str) -> str:
     return re.sub(r"(?:^|\s)#.*", "", line)
 
 
-AFTER_GREP = set("awk sed grep sort head tail tr cut wc while read xargs tee cat uniq sha256sum hash_stream".split())
+AFTER_GREP = set("awk sed grep sort head tail tr cut wc while read xargs tee cat uniq sha256sum".split())
 
 
 def stray_pipe(line: str) -> str:
     """The word behind a pipe that follows a grep, where it is no program that one pipes into: `grep -E train|eval`."""
-    match = re.search(r"\b(?:p?grep|egrep)\b[^|;&]*(?<!\|)\|(?!\|)\s*(\S+)", unquoted(line))
+    match = re.search(r"\b(?:p?grep|egrep)\b[^|;&]*(?<!\|)\|(?!\|)\s*(?:[A-Z_]+=\S*\s+)?([^\s)]+)", unquoted(line))
     return match[1] if match and match[1] not in AFTER_GREP and not match[1].startswith(("{", "(", "Q")) else ""
 
 
