@@ -202,7 +202,7 @@ def _tiers(b: Bindings) -> list[Bound]:
         ),
         Bound(
             "REGION_LOCKED",
-            [tier["name"] for tier in b.tiers if tier["region_locked"]],
+            [tier["name"] for tier in b.tiers if tier["region_locked"] and b.profile["launch"]["kind"] != "owned"],
             "array",
             "tiers that only boxes of one region, zone or host can reach",
             ("P", ("storage", "tiers")),

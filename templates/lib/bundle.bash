@@ -312,7 +312,7 @@ sync_files() { # <cell> <the list's file>
   # Some mounts cannot rename a folder.
   if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
     # Had another made the target in that moment, ours would lie inside it.
-    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
+    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile: copy again, which compares with what lies there" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
     return 0
   fi
   ((rc != 0)) || move_files "$tmp" "$target" || rc=$?

@@ -15,14 +15,6 @@ file_bytes() { # <file>    into REPLY; returns 1 where there is none
   esac || { REPLY='' && return 1; }
 }
 
-mtime_of() { # <file>    seconds since 1970 into REPLY; returns 1 where there is none
-  stat_dialect
-  case $STAT_DIALECT in
-    gnu) REPLY=$(stat -L -c %Y -- "$1" 2>/dev/null) ;;
-    *) REPLY=$(stat -L -f %m "$1" 2>/dev/null) ;;
-  esac || { REPLY='' && return 1; }
-}
-
 # Size, inode and both times of a file that is no link: what a digest that was taken before still belongs to.
 file_stamp() { # <file>    into REPLY; returns 1 where there is none
   stat_dialect

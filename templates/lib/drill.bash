@@ -5,7 +5,7 @@
 # It holds where the relaunched command begins at or behind the newest checkpoint that the killed attempt left, never before it,
 # and makes a newer one. What the log says is believed of neither: the checkpoint is looked at too.
 
-# The first cell of the queue: SMOKE_CELL and SMOKE_RUN.
+# The first cell of the queue: SMOKE_CELL and SMOKE_RUN. Not by read_queue, which needs bash 4: the laptop's may be 3.2.
 drill_cell() { # returns: 0, or 1 where there is none
   local line LC_ALL=C
   [[ -f $SELF_QUEUE ]] || return 1

@@ -148,22 +148,22 @@ read_stat() { # <file>
   local line
   { IFS= read -r line <"$1"; } 2>/dev/null || return 1
   # shellcheck disable=SC2034 # of the caller
-  read -r state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
+  read -r state parent group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
 }
 
 # Living processes of this cell, of any attempt or of ours alone, into LEFT ("pid ticks"): by the mark in their
 # environment, and by the session or group that we gave them. Never ourselves. What is older than TICKS is none of them, and is
 # not asked: on a quiet box nothing is left to ask.
 find_cell_processes() { # <mark> <group or empty> <ticks>
-  local file pid name state group session begun rest
+  local file pid name state parent group session begun rest
   local -a ask=() ticks=() PROCESS_FILES=()
   LEFT=()
   process_files "$3"
   for file in ${PROCESS_FILES[@]+"${PROCESS_FILES[@]}"}; do
     # Fields 3 5 6 22; the twelve between mean nothing here.
-    { read -r pid name state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
-    # A name with a blank in it moves all that follows.
-    [[ $name == *\) ]] || { read_stat "$file" || continue; }
+    { read -r pid name state parent group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
+    # A name with a blank in it moves all that follows, so that no number stands where the parent's is to be.
+    [[ $name == *\) && $parent != *[!0-9]* ]] || { read_stat "$file" || continue; }
     ((begun >= $3)) || continue
     [[ $state != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
     if [[ -n $2 ]] && [[ $group == "$2" || $session == "$2" ]]; then

@@ -62,7 +62,7 @@ plan_figure() { # <what> <measured or empty> <declared> <function that names it>
   "$4" "$2"
   if (($2 > 2 * $3)); then apart='more than twice what'; elif (($3 > 2 * $2)); then apart='less than half of what'; fi
   printf '    %-8s %s, measured (%s); the job: %s\n' "$1" "$REPLY" "$6" "$declared"
-  [[ -z $apart ]] || log "warning: $1 of a cell: $REPLY was measured, $apart $5 in the job says ($declared)"
+  [[ -z $apart ]] || log "warning: $1 of a cell: $REPLY was measured, $apart $5 in the job says ($declared); correct it there, or leave it if other cells need it"
 }
 
 # What was measured beside what the job says.

@@ -71,11 +71,6 @@ mount_type() { # <path>
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   [[ -n $REPLY ]]
 }
-is_mount_point() { # <path>
-  local REPLY
-  mount_type "$1"
-}
-
 # What a type of file system is made of, into REPLY: network, local, or unknown (virtiofs, 9p: what the host has).
 mount_kind() { # <type>
   case $1 in

@@ -32,7 +32,7 @@ scratch_apart() {
 }
 
 # The real path of a folder, into REPLY, without a process: there and back again.
-real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+resolve_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
   local before=$PWD
   REPLY=''
   cd -P -- "$1" 2>/dev/null || return 1
@@ -46,7 +46,7 @@ self_dir() {
   local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  real_folder "${dir%/*}" && SELF_DIR=$REPLY
+  resolve_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Digest of the folder that this script lies in, into REPLY: which scripts these are.
@@ -68,7 +68,7 @@ box_digest() { # <folder box/>
 may_be_repository() { # <folder>
   local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  real_folder "$1" || return 0
+  resolve_folder "$1" || return 0
   dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0

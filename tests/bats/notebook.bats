@@ -234,6 +234,19 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
   [[ $status -eq 0 && $stderr == *"bringing back $BATS_TEST_TMPDIR/r"* && $(starts a) -eq 1 ]] || fail_with 'not from there'
 }
 
+@test "notebook: a copy that came short is not taken for one, and it is said that not all arrived (case 92)" {
+  cell a ok
+  install_it
+  mkdir -p "$BATS_TEST_TMPDIR/bin"
+  # Ends with 0 and has copied the first byte alone, as a full quota can look.
+  printf '#!/bin/bash\nif [[ ${!#} == %q/*pth* ]]; then head -c 1 "$2" >"${!#}"; else exec %q "$@"; fi\n' "$BATS_TEST_TMPDIR/away" "$(type -P cp)" >"$BATS_TEST_TMPDIR/bin/cp"
+  chmod +x "$BATS_TEST_TMPDIR/bin/cp"
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH session --save-to "$BATS_TEST_TMPDIR/away"
+  [[ $status -eq 74 && $output == *"NOT all of it arrived"* && ! -e $BATS_TEST_TMPDIR/away/r/run.json ]] || fail_with 'taken for a copy'
+  session --save-to "$BATS_TEST_TMPDIR/away"
+  [[ $status -eq 0 ]] && cmp "$D/cells/a/best.pth" "$BATS_TEST_TMPDIR/away/r/cells/a/best.pth"
+}
+
 @test "notebook: of several copies of one run the latest is taken, also from a read-only place some folders deep" {
   cell a ok
   install_it

@@ -164,15 +164,22 @@ require_path() { # <variable name>
 # takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
-  local path folders=()
+  local path said folders=()
   # A command line has room for so many.
   while (($# > 500)); do
     flush "${@:1:500}" || return
     shift 500
   done
-  ! sync -- "$@" 2>/dev/null || return 0
+  said=$(LC_ALL=C exec sync -- "$@" 2>&1) && return 0
   if sync -- "$BASH" 2>/dev/null; then
-    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    for path in "$@"; do
+      if [[ -d $path ]]; then
+        folders+=("$path")
+      # Beside a folder that fails too it is told apart by its name: nobody names it a second time.
+      elif [[ $said == *"$path"[\'\":]* ]]; then
+        return 74
+      fi
+    done
     ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
   fi
   sync

@@ -203,24 +203,24 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "80f1497a90f12115d294f15d21feaba67c92542a805931cf6a847be3217996a6",
+ "box_digest": "c436a3f6d4a0e336511f05e8e37b745c3baf467283488f02fd1137173e7cf204",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "71037a766743e1dff89f922094268d4d1c0a7fc34649b927cbb35461cb845c5d",
+   "sha256": "6f9a239a9fa9fbbd5147c1c235914e356d8e9ebf489026ce3d03a37b0af35c4e",
    "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "ee1c108f8e6dbba58b90671db24cb0a801030dcd75156f07849330437cf31458",
+   "sha256": "c8a83225befe574b39807f185ecde9c95d7daef25d81a02dd6115f00557c68e4",
    "paragraphs": "110 111 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 112 20 21 22 23 24 25 26 27 28 29 36 37 38 40 41 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 58 59 122 123 124 125 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 30 31 33 34 35 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 83 84 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 109"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "1630ece9239c4c59713006e25826d93473b297a6716da0b0c3a75aa9d363c64d",
+   "sha256": "e54b5c6f17663f110af782e38189732828c4103ca9b70dac9174b12ea73a756e",
    "paragraphs": "254 255 2 3 4 5 6 8 9 10 11 12 17 18 19 22 256 25 26 28 29 30 31 33 34 35 36 37 38 40 41 42 43 46 47 48 49 50 114 115 153 257 258 259 260 261 262 263 154 264 155 156 145 146 265 147 148 266 188 189 190 267 191 192 193 194 195 196 197 198 200 268 269 270 271 272 273 274 275 276 277 278 279 280 281 282 283 284 285 286 287 288 289 290 178 179 291 292 293 294 295 296 297 298 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 109"
   },
   {
@@ -232,32 +232,32 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "c1f93006ad3d0213589d0fc6f372df588c62dbd7238cda313ccf139c00207feb",
+   "sha256": "de7b496b782f06b9c67b9923149c312653edd708eaf46169d6ff0de4a2cef941",
    "paragraphs": "315 316 2 3 4 5 317 6 7 8 9 10 11 12 13 14 15 16 17 18 112 20 21 22 23 24 25 26 27 28 29 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 318 30 31 32 33 34 35 178 179 319 320 321 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 153 257 258 259 260 322 154 264 58 59 323 324 325 326 291 292 293 294 295 327 328 296 329 297 330 298 299 331 188 189 190 191 192 193 194 195 196 197 198 332 333 334 335 336 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 109"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "7eeef4144aa948be7684cb051c368fad8ec3f90aac9f11ae365b30b693c8a25f",
+   "sha256": "8994309d33c86e6cfb99ed71cdf0150c5c5a30ab5cbbc66c9c5877e7ec523541",
    "paragraphs": "400 401 2 3 4 5 317 6 7 8 9 10 11 12 13 14 15 16 17 18 402 20 21 22 23 24 25 26 28 29 36 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 30 31 33 34 35 178 179 319 320 321 128 129 130 58 59 122 123 124 125 126 342 343 403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 426 427 428 153 257 258 259 260 322 154 188 189 191 192 193 194 195 196 197 198 429 430 431 432 433 434 435 436 437 438 439 440 441 442 109"
   },
   {
    "name": "session.sh",
    "mode": "0700",
-   "sha256": "8d76e07bc9ede932409b4f9fcebaf84ac46677e34731a6c1644c282f1c2e13c0",
-   "paragraphs": "443 444 2 3 4 5 6 8 9 10 11 12 13 14 17 20 21 22 445 42 43 24 46 47 48 49 50 51 342 343 446 447 448 449 450 451 452 453 454 455 456 457 458 459 460 461 462 463 109"
+   "sha256": "9a8ef6fcfcd7223241bfe5b7d71b11fefe4553a15ccda9b08af6b5ea934ad109",
+   "paragraphs": "443 444 2 3 4 5 6 8 9 10 11 12 13 14 17 20 21 22 445 42 43 24 46 47 48 49 50 51 342 343 446 447 448 449 450 451 452 453 454 455 456 457 458 459 460 461 462 463 464 109"
   },
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "82ff3489e9d8e619fd9a58966e8636c2221dbcc385c3c5fb872c58c6d0bc484d",
-   "paragraphs": "464 465 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 22 466 24 25 26 27 28 29 30 31 36 46 47 48 49 50 51 113 131 132 133 134 135 136 137 178 179 319 320 321 467 468 469 470 471 472 473 474 475 476 477 478 479 480 481 482 220 221 483 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 153 257 258 259 260 322 154 291 292 293 294 295 327 296 329 297 298 299 515 516 517 518 519 520 521 109"
+   "sha256": "7850e54704f184da3b84a9dcfd2e0993ae24f69c90a0b0d2a938c3707af646d8",
+   "paragraphs": "465 466 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 22 467 24 25 26 27 28 29 30 31 36 46 47 48 49 50 51 113 131 132 133 134 135 136 137 178 179 319 320 321 468 469 470 471 472 473 474 475 476 477 478 479 480 481 482 483 220 221 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 153 257 258 259 260 322 154 291 292 293 294 295 327 296 329 297 298 299 516 517 518 519 520 521 522 109"
   },
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "ff6aa017ca1c2ea1a2e78b8d1b7f8c5abd407493fe2cea7164856ba609c1232b",
-   "paragraphs": "522 523 2 3 4 5 6 7 8 9 10 11 12 14 17 18 524 21 22 23 24 25 26 27 36 37 38 40 41 46 47 48 49 50 51 54 55 56 57 58 59 122 123 124 125 126 127 157 159 160 161 162 525 526 527 528 529 530 531 532 533 534 535 536 109"
+   "sha256": "86047996300192dd4a5aaa9ec6a8ac0208f5938a9c4919b97b44ad548ae4982b",
+   "paragraphs": "523 524 2 3 4 5 6 7 8 9 10 11 12 14 17 18 525 21 22 23 24 25 26 27 36 37 38 40 41 46 47 48 49 50 51 54 55 56 57 58 59 122 123 124 125 126 127 157 159 160 161 162 526 527 528 529 530 531 532 533 534 535 536 537 109"
   }
  ]
 }
@@ -409,15 +409,22 @@ require_path() { # <variable name>
 # takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
-  local path folders=()
+  local path said folders=()
   # A command line has room for so many.
   while (($# > 500)); do
     flush "${@:1:500}" || return
     shift 500
   done
-  ! sync -- "$@" 2>/dev/null || return 0
+  said=$(LC_ALL=C exec sync -- "$@" 2>&1) && return 0
   if sync -- "$BASH" 2>/dev/null; then
-    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    for path in "$@"; do
+      if [[ -d $path ]]; then
+        folders+=("$path")
+      # Beside a folder that fails too it is told apart by its name: nobody names it a second time.
+      elif [[ $said == *"$path"[\\'\\":]* ]]; then
+        return 74
+      fi
+    done
     ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
   fi
   sync
@@ -892,7 +899,7 @@ scratch_apart() {
 }
 
 # The real path of a folder, into REPLY, without a process: there and back again.
-real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+resolve_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
   local before=$PWD
   REPLY=''
   cd -P -- "$1" 2>/dev/null || return 1
@@ -906,7 +913,7 @@ self_dir() {
   local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  real_folder "${dir%/*}" && SELF_DIR=$REPLY
+  resolve_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
@@ -1334,7 +1341,7 @@ sync_files() { # <cell> <the list's file>
   # Some mounts cannot rename a folder.
   if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
     # Had another made the target in that moment, ours would lie inside it.
-    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
+    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile: copy again, which compares with what lies there" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
     return 0
   fi
   ((rc != 0)) || move_files "$tmp" "$target" || rc=$?
@@ -1967,7 +1974,7 @@ box_digest() { # <folder box/>
 may_be_repository() { # <folder>
   local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  real_folder "$1" || return 0
+  resolve_folder "$1" || return 0
   dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
@@ -3552,7 +3559,7 @@ plan_figure() { # <what> <measured or empty> <declared> <function that names it>
   "$4" "$2"
   if (($2 > 2 * $3)); then apart='more than twice what'; elif (($3 > 2 * $2)); then apart='less than half of what'; fi
   printf '    %-8s %s, measured (%s); the job: %s\\n' "$1" "$REPLY" "$6" "$declared"
-  [[ -z $apart ]] || log "warning: $1 of a cell: $REPLY was measured, $apart $5 in the job says ($declared)"
+  [[ -z $apart ]] || log "warning: $1 of a cell: $REPLY was measured, $apart $5 in the job says ($declared); correct it there, or leave it if other cells need it"
 }
 
 # What was measured beside what the job says.
@@ -3988,7 +3995,7 @@ refuse_live() {
   fi
   # A record may be unreadable, or say that all is over while its writer still packs the evidence.
   while live_detached; do
-    ((n++ < 50)) || refuse "$EX_BUSY" "start" "one of this run is still at work (process $REPLY), and the record says $FORMAL_STATE" "wait for it, or look at it (ps -fp $REPLY) and end it: kill -TERM $REPLY"
+    ((n++ < 50)) || refuse "$EX_BUSY" "start" "something of this run is still at work (process $REPLY), and the record says $FORMAL_STATE" "wait for it, or look at it (ps -fp $REPLY) and end it: kill -TERM $REPLY"
     sleep 0.2 2>/dev/null || sleep 1
   done
   # What a killed start left behind goes, so that its detached part, should it come late, finds no environment.
@@ -5798,22 +5805,22 @@ read_stat() { # <file>
   local line
   { IFS= read -r line <"$1"; } 2>/dev/null || return 1
   # shellcheck disable=SC2034 # of the caller
-  read -r state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
+  read -r state parent group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
 }
 
 # Living processes of this cell, of any attempt or of ours alone, into LEFT ("pid ticks"): by the mark in their
 # environment, and by the session or group that we gave them. Never ourselves. What is older than TICKS is none of them, and is
 # not asked: on a quiet box nothing is left to ask.
 find_cell_processes() { # <mark> <group or empty> <ticks>
-  local file pid name state group session begun rest
+  local file pid name state parent group session begun rest
   local -a ask=() ticks=() PROCESS_FILES=()
   LEFT=()
   process_files "$3"
   for file in ${PROCESS_FILES[@]+"${PROCESS_FILES[@]}"}; do
     # Fields 3 5 6 22; the twelve between mean nothing here.
-    { read -r pid name state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
-    # A name with a blank in it moves all that follows.
-    [[ $name == *\\) ]] || { read_stat "$file" || continue; }
+    { read -r pid name state parent group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
+    # A name with a blank in it moves all that follows, so that no number stands where the parent's is to be.
+    [[ $name == *\\) && $parent != *[!0-9]* ]] || { read_stat "$file" || continue; }
     ((begun >= $3)) || continue
     [[ $state != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
     if [[ -n $2 ]] && [[ $group == "$2" || $session == "$2" ]]; then
@@ -7500,13 +7507,29 @@ save() { # returns: 0, or 74 where something did not arrive
   return "$rc"
 }
 save_file() { # <folder> <path in it, with ./ in front>
-  local to=$SAVE_ROOT/$RUN/${2#./} part
+  local to=$SAVE_ROOT/$RUN/${2#./} part size
+  size=$(wc -c 2>/dev/null <"$1/$2") || size=0
   part=${to%/*}/.${to##*/}.tmp
   mkdir -p -- "${to%/*}" || return "$EX_COPY"
-  if cp -- "$1/$2" "$part" 2>/dev/null && mv -f -- "$part" "$to"; then return 0; fi
+  if cp -- "$1/$2" "$part" 2>/dev/null; then
+    if reads_back "$1/$2" "$part" "$size"; then
+      mv -f -- "$part" "$to" && return 0
+    elif [[ $1/$2 -nt $STAMPS/next ]]; then
+      # It was written meanwhile: newer than the stamp, it is taken by the next call, and by the last one when nothing writes.
+      rm -f -- "$part"
+      return 0
+    fi
+  fi
   rm -f -- "$part"
-  # A checkpoint that was replaced or pruned meanwhile is no failure.
+  # A checkpoint that was pruned meanwhile is no failure.
   [[ ! -e $1/$2 ]] || { log "$2 did not arrive at $to" && return "$EX_COPY"; }
+}
+
+# Is the copy what its source is? Of a log, which goes on growing while it is copied, at least what there was before.
+reads_back() { # <source> <copy> <bytes of the source before>
+  local said
+  said=$(LC_ALL=C cmp -- "$1" "$2" 2>&1) && return 0
+  [[ $said == *"EOF on $2"* ]] && (($(wc -c <"$2") >= $3))
 }
 
 stop_queue() { # <why>
@@ -8245,7 +8268,7 @@ smoke_go() { # <folders of our own output...>
 # It holds where the relaunched command begins at or behind the newest checkpoint that the killed attempt left, never before it,
 # and makes a newer one. What the log says is believed of neither: the checkpoint is looked at too.
 
-# The first cell of the queue: SMOKE_CELL and SMOKE_RUN.
+# The first cell of the queue: SMOKE_CELL and SMOKE_RUN. Not by read_queue, which needs bash 4: the laptop's may be 3.2.
 drill_cell() { # returns: 0, or 1 where there is none
   local line LC_ALL=C
   [[ -f $SELF_QUEUE ]] || return 1
@@ -8773,7 +8796,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="a461e7ec5633b2d8b84092c1b837dd6ec793777ee1f35751c44a4787ce29446d": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="246ab68cc482a418918bb8228d55fb1c8646161f671147df3e3e1d31f3c37fd8": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

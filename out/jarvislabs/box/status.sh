@@ -354,7 +354,7 @@ scratch_apart() {
 }
 
 # The real path of a folder, into REPLY, without a process: there and back again.
-real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+resolve_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
   local before=$PWD
   REPLY=''
   cd -P -- "$1" 2>/dev/null || return 1
@@ -368,7 +368,7 @@ self_dir() {
   local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  real_folder "${dir%/*}" && SELF_DIR=$REPLY
+  resolve_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.

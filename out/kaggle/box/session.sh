@@ -140,15 +140,22 @@ require_path() { # <variable name>
 # takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
-  local path folders=()
+  local path said folders=()
   # A command line has room for so many.
   while (($# > 500)); do
     flush "${@:1:500}" || return
     shift 500
   done
-  ! sync -- "$@" 2>/dev/null || return 0
+  said=$(LC_ALL=C exec sync -- "$@" 2>&1) && return 0
   if sync -- "$BASH" 2>/dev/null; then
-    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    for path in "$@"; do
+      if [[ -d $path ]]; then
+        folders+=("$path")
+      # Beside a folder that fails too it is told apart by its name: nobody names it a second time.
+      elif [[ $said == *"$path"[\'\":]* ]]; then
+        return 74
+      fi
+    done
     ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
   fi
   sync
@@ -314,7 +321,7 @@ scratch_apart() {
 }
 
 # The real path of a folder, into REPLY, without a process: there and back again.
-real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+resolve_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
   local before=$PWD
   REPLY=''
   cd -P -- "$1" 2>/dev/null || return 1
@@ -328,7 +335,7 @@ self_dir() {
   local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  real_folder "${dir%/*}" && SELF_DIR=$REPLY
+  resolve_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # lib/idle.bash: waiting that costs no process and leaves none behind.
@@ -590,13 +597,29 @@ save() { # returns: 0, or 74 where something did not arrive
   return "$rc"
 }
 save_file() { # <folder> <path in it, with ./ in front>
-  local to=$SAVE_ROOT/$RUN/${2#./} part
+  local to=$SAVE_ROOT/$RUN/${2#./} part size
+  size=$(wc -c 2>/dev/null <"$1/$2") || size=0
   part=${to%/*}/.${to##*/}.tmp
   mkdir -p -- "${to%/*}" || return "$EX_COPY"
-  if cp -- "$1/$2" "$part" 2>/dev/null && mv -f -- "$part" "$to"; then return 0; fi
+  if cp -- "$1/$2" "$part" 2>/dev/null; then
+    if reads_back "$1/$2" "$part" "$size"; then
+      mv -f -- "$part" "$to" && return 0
+    elif [[ $1/$2 -nt $STAMPS/next ]]; then
+      # It was written meanwhile: newer than the stamp, it is taken by the next call, and by the last one when nothing writes.
+      rm -f -- "$part"
+      return 0
+    fi
+  fi
   rm -f -- "$part"
-  # A checkpoint that was replaced or pruned meanwhile is no failure.
+  # A checkpoint that was pruned meanwhile is no failure.
   [[ ! -e $1/$2 ]] || { log "$2 did not arrive at $to" && return "$EX_COPY"; }
+}
+
+# Is the copy what its source is? Of a log, which goes on growing while it is copied, at least what there was before.
+reads_back() { # <source> <copy> <bytes of the source before>
+  local said
+  said=$(LC_ALL=C cmp -- "$1" "$2" 2>&1) && return 0
+  [[ $said == *"EOF on $2"* ]] && (($(wc -c <"$2") >= $3))
 }
 
 stop_queue() { # <why>

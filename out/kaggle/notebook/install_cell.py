@@ -203,24 +203,24 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "f7f4acad9f39ff8b3ae356499bf6ffa960e1b6bb805bc06beb45dd1f3195fce4",
+ "box_digest": "4bbd4c25e95d79555086f447c99771c8dce2d260ea36a853392432da8533c121",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "288e27d1d60b0ecb463e79a8c571f07488a29cac0c712590a94fa63891f31530",
+   "sha256": "24710340cc0101c9c4fc542cb0d6dc72b2c9cbab48def713b28c11c125b1b7e8",
    "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "0244aa3da72d56c35d3c3898010a7aca541812a1e06d0a5d4b2356b81fb5382b",
+   "sha256": "cc56142bf1a93f3fe9a1fb815e40f93af6bd829fa9b2dc63ebd62f21c3a9f2fb",
    "paragraphs": "110 111 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 112 20 21 22 23 24 25 26 27 28 29 36 37 38 40 41 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 58 59 122 123 124 125 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 30 31 33 34 35 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 83 84 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 109"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "50d3a33bb1fc98943bcddc292de32eb60d555ef9d32210f6e4255d1fb7af16bd",
+   "sha256": "c138d70272bb6f5d834481ee4fd8d0bfeae408b23f7ee0cbda9e62e0daba20de",
    "paragraphs": "254 255 2 3 4 5 6 8 9 10 11 12 17 18 19 22 256 25 26 28 29 30 31 33 34 35 36 37 38 40 41 42 43 46 47 48 49 50 114 115 153 257 258 259 260 261 262 263 154 264 155 156 145 146 265 147 148 266 188 189 190 267 191 192 193 194 195 196 197 198 200 268 269 270 271 272 273 274 275 276 277 278 279 280 281 282 283 284 285 286 287 288 289 290 178 179 291 292 293 294 295 296 297 298 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 109"
   },
   {
@@ -232,32 +232,32 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "995c793581a58ed1c14f60f1c5458ad1460495ca2b6ac0eebb522dafdb22dbe7",
+   "sha256": "d2b07192dbeb11f3359368ae5b2f62c9c777cd2c1136e8aa2cd3612081557ae2",
    "paragraphs": "315 316 2 3 4 5 317 6 7 8 9 10 11 12 13 14 15 16 17 18 112 20 21 22 23 24 25 26 27 28 29 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 318 30 31 32 33 34 35 178 179 319 320 321 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 153 257 258 259 260 322 154 264 58 59 323 324 325 326 291 292 293 294 295 327 328 296 329 297 330 298 299 331 188 189 190 191 192 193 194 195 196 197 198 332 333 334 335 336 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 109"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "2efd549df0a9a14a4c6f1fe4caa77878a1b7d180718d986504bfc3915f0db0d9",
+   "sha256": "2e80c28ed4ec4c363b0b5899ba59fdeb17bd680233c3f53679574df9eaee3235",
    "paragraphs": "400 401 2 3 4 5 317 6 7 8 9 10 11 12 13 14 15 16 17 18 402 20 21 22 23 24 25 26 28 29 36 42 43 44 45 46 47 48 49 50 51 113 114 115 116 117 52 53 118 119 120 121 54 55 56 57 30 31 33 34 35 178 179 319 320 321 128 129 130 58 59 122 123 124 125 126 342 343 403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 426 427 428 153 257 258 259 260 322 154 188 189 191 192 193 194 195 196 197 198 429 430 431 432 433 434 435 436 437 438 439 440 441 442 109"
   },
   {
    "name": "session.sh",
    "mode": "0700",
-   "sha256": "f7c175f0543083959aab42699e0d6033941a5744222ced2f3d8c8835439cfa89",
-   "paragraphs": "443 444 2 3 4 5 6 8 9 10 11 12 13 14 17 20 21 22 445 42 43 24 46 47 48 49 50 51 342 343 446 447 448 449 450 451 452 453 454 455 456 457 458 459 460 461 462 463 109"
+   "sha256": "aaca49fca6e8e9ffcda316b8e2e0a0e9a95d7a20d47dbb0abdaa51e59530ef96",
+   "paragraphs": "443 444 2 3 4 5 6 8 9 10 11 12 13 14 17 20 21 22 445 42 43 24 46 47 48 49 50 51 342 343 446 447 448 449 450 451 452 453 454 455 456 457 458 459 460 461 462 463 464 109"
   },
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "08bfa6e3deb40a8d7a38fd4fe6ea752915edb4e1cc72d09d6b72630baf3bbad3",
-   "paragraphs": "464 465 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 22 466 24 25 26 27 28 29 30 31 36 46 47 48 49 50 51 113 131 132 133 134 135 136 137 178 179 319 320 321 467 468 469 470 471 472 473 474 475 476 477 478 479 480 481 482 220 221 483 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 153 257 258 259 260 322 154 291 292 293 294 295 327 296 329 297 298 299 515 516 517 518 519 520 521 109"
+   "sha256": "5b240a3703e626c26d9e598b253f53e5e75a3c74f8f85e2362b7897c14f94835",
+   "paragraphs": "465 466 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 22 467 24 25 26 27 28 29 30 31 36 46 47 48 49 50 51 113 131 132 133 134 135 136 137 178 179 319 320 321 468 469 470 471 472 473 474 475 476 477 478 479 480 481 482 483 220 221 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 153 257 258 259 260 322 154 291 292 293 294 295 327 296 329 297 298 299 516 517 518 519 520 521 522 109"
   },
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "e1f51d235197a17fde914cae426a4f9a4cdc2c318140b4522adbe77a141f7bbd",
-   "paragraphs": "522 523 2 3 4 5 6 7 8 9 10 11 12 14 17 18 524 21 22 23 24 25 26 27 36 37 38 40 41 46 47 48 49 50 51 54 55 56 57 58 59 122 123 124 125 126 127 157 159 160 161 162 525 526 527 528 529 530 531 532 533 534 535 536 109"
+   "sha256": "e68bf804d067e7c38aae35f170f53f705e412fcbdbe0ab5beb76b54546e60318",
+   "paragraphs": "523 524 2 3 4 5 6 7 8 9 10 11 12 14 17 18 525 21 22 23 24 25 26 27 36 37 38 40 41 46 47 48 49 50 51 54 55 56 57 58 59 122 123 124 125 126 127 157 159 160 161 162 526 527 528 529 530 531 532 533 534 535 536 537 109"
   }
  ]
 }
@@ -409,15 +409,22 @@ require_path() { # <variable name>
 # takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
-  local path folders=()
+  local path said folders=()
   # A command line has room for so many.
   while (($# > 500)); do
     flush "${@:1:500}" || return
     shift 500
   done
-  ! sync -- "$@" 2>/dev/null || return 0
+  said=$(LC_ALL=C exec sync -- "$@" 2>&1) && return 0
   if sync -- "$BASH" 2>/dev/null; then
-    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    for path in "$@"; do
+      if [[ -d $path ]]; then
+        folders+=("$path")
+      # Beside a folder that fails too it is told apart by its name: nobody names it a second time.
+      elif [[ $said == *"$path"[\\'\\":]* ]]; then
+        return 74
+      fi
+    done
     ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
   fi
   sync
@@ -892,7 +899,7 @@ scratch_apart() {
 }
 
 # The real path of a folder, into REPLY, without a process: there and back again.
-real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+resolve_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
   local before=$PWD
   REPLY=''
   cd -P -- "$1" 2>/dev/null || return 1
@@ -906,7 +913,7 @@ self_dir() {
   local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  real_folder "${dir%/*}" && SELF_DIR=$REPLY
+  resolve_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Read D's record into R_*, taking B's where D has none yet (a new box on the same durable tier).
@@ -1334,7 +1341,7 @@ sync_files() { # <cell> <the list's file>
   # Some mounts cannot rename a folder.
   if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
     # Had another made the target in that moment, ours would lie inside it.
-    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
+    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile: copy again, which compares with what lies there" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
     return 0
   fi
   ((rc != 0)) || move_files "$tmp" "$target" || rc=$?
@@ -1967,7 +1974,7 @@ box_digest() { # <folder box/>
 may_be_repository() { # <folder>
   local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  real_folder "$1" || return 0
+  resolve_folder "$1" || return 0
   dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
@@ -3552,7 +3559,7 @@ plan_figure() { # <what> <measured or empty> <declared> <function that names it>
   "$4" "$2"
   if (($2 > 2 * $3)); then apart='more than twice what'; elif (($3 > 2 * $2)); then apart='less than half of what'; fi
   printf '    %-8s %s, measured (%s); the job: %s\\n' "$1" "$REPLY" "$6" "$declared"
-  [[ -z $apart ]] || log "warning: $1 of a cell: $REPLY was measured, $apart $5 in the job says ($declared)"
+  [[ -z $apart ]] || log "warning: $1 of a cell: $REPLY was measured, $apart $5 in the job says ($declared); correct it there, or leave it if other cells need it"
 }
 
 # What was measured beside what the job says.
@@ -3988,7 +3995,7 @@ refuse_live() {
   fi
   # A record may be unreadable, or say that all is over while its writer still packs the evidence.
   while live_detached; do
-    ((n++ < 50)) || refuse "$EX_BUSY" "start" "one of this run is still at work (process $REPLY), and the record says $FORMAL_STATE" "wait for it, or look at it (ps -fp $REPLY) and end it: kill -TERM $REPLY"
+    ((n++ < 50)) || refuse "$EX_BUSY" "start" "something of this run is still at work (process $REPLY), and the record says $FORMAL_STATE" "wait for it, or look at it (ps -fp $REPLY) and end it: kill -TERM $REPLY"
     sleep 0.2 2>/dev/null || sleep 1
   done
   # What a killed start left behind goes, so that its detached part, should it come late, finds no environment.
@@ -5795,22 +5802,22 @@ read_stat() { # <file>
   local line
   { IFS= read -r line <"$1"; } 2>/dev/null || return 1
   # shellcheck disable=SC2034 # of the caller
-  read -r state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
+  read -r state parent group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
 }
 
 # Living processes of this cell, of any attempt or of ours alone, into LEFT ("pid ticks"): by the mark in their
 # environment, and by the session or group that we gave them. Never ourselves. What is older than TICKS is none of them, and is
 # not asked: on a quiet box nothing is left to ask.
 find_cell_processes() { # <mark> <group or empty> <ticks>
-  local file pid name state group session begun rest
+  local file pid name state parent group session begun rest
   local -a ask=() ticks=() PROCESS_FILES=()
   LEFT=()
   process_files "$3"
   for file in ${PROCESS_FILES[@]+"${PROCESS_FILES[@]}"}; do
     # Fields 3 5 6 22; the twelve between mean nothing here.
-    { read -r pid name state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
-    # A name with a blank in it moves all that follows.
-    [[ $name == *\\) ]] || { read_stat "$file" || continue; }
+    { read -r pid name state parent group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
+    # A name with a blank in it moves all that follows, so that no number stands where the parent's is to be.
+    [[ $name == *\\) && $parent != *[!0-9]* ]] || { read_stat "$file" || continue; }
     ((begun >= $3)) || continue
     [[ $state != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
     if [[ -n $2 ]] && [[ $group == "$2" || $session == "$2" ]]; then
@@ -7497,13 +7504,29 @@ save() { # returns: 0, or 74 where something did not arrive
   return "$rc"
 }
 save_file() { # <folder> <path in it, with ./ in front>
-  local to=$SAVE_ROOT/$RUN/${2#./} part
+  local to=$SAVE_ROOT/$RUN/${2#./} part size
+  size=$(wc -c 2>/dev/null <"$1/$2") || size=0
   part=${to%/*}/.${to##*/}.tmp
   mkdir -p -- "${to%/*}" || return "$EX_COPY"
-  if cp -- "$1/$2" "$part" 2>/dev/null && mv -f -- "$part" "$to"; then return 0; fi
+  if cp -- "$1/$2" "$part" 2>/dev/null; then
+    if reads_back "$1/$2" "$part" "$size"; then
+      mv -f -- "$part" "$to" && return 0
+    elif [[ $1/$2 -nt $STAMPS/next ]]; then
+      # It was written meanwhile: newer than the stamp, it is taken by the next call, and by the last one when nothing writes.
+      rm -f -- "$part"
+      return 0
+    fi
+  fi
   rm -f -- "$part"
-  # A checkpoint that was replaced or pruned meanwhile is no failure.
+  # A checkpoint that was pruned meanwhile is no failure.
   [[ ! -e $1/$2 ]] || { log "$2 did not arrive at $to" && return "$EX_COPY"; }
+}
+
+# Is the copy what its source is? Of a log, which goes on growing while it is copied, at least what there was before.
+reads_back() { # <source> <copy> <bytes of the source before>
+  local said
+  said=$(LC_ALL=C cmp -- "$1" "$2" 2>&1) && return 0
+  [[ $said == *"EOF on $2"* ]] && (($(wc -c <"$2") >= $3))
 }
 
 stop_queue() { # <why>
@@ -8242,7 +8265,7 @@ smoke_go() { # <folders of our own output...>
 # It holds where the relaunched command begins at or behind the newest checkpoint that the killed attempt left, never before it,
 # and makes a newer one. What the log says is believed of neither: the checkpoint is looked at too.
 
-# The first cell of the queue: SMOKE_CELL and SMOKE_RUN.
+# The first cell of the queue: SMOKE_CELL and SMOKE_RUN. Not by read_queue, which needs bash 4: the laptop's may be 3.2.
 drill_cell() { # returns: 0, or 1 where there is none
   local line LC_ALL=C
   [[ -f $SELF_QUEUE ]] || return 1
@@ -8770,7 +8793,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="e3320a3b24c2480c8929cf739c464efeda4c2496c348e28e2d3f80a9e4e56740": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="42cf6d3febe28ee0b711b087913a2c51b41240e5add768c2cd0206ca16f34402": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

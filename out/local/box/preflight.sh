@@ -74,11 +74,7 @@ readonly -a ENV_EXPECTS=()
 # mirrors, exported to every cell
 readonly -a MIRRORS=()
 # tiers that only boxes of one region, zone or host can reach
-readonly -a REGION_LOCKED=(
-  runs-folder
-  home
-  tmp
-)
+readonly -a REGION_LOCKED=()
 # what this box has to show: name, proof, role, path
 readonly -a TIERS_IN=()
 # what was left out, and may not show: name, proof, role, path
@@ -483,7 +479,7 @@ scratch_apart() {
 }
 
 # The real path of a folder, into REPLY, without a process: there and back again.
-real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+resolve_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
   local before=$PWD
   REPLY=''
   cd -P -- "$1" 2>/dev/null || return 1
@@ -496,7 +492,7 @@ real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
 may_be_repository() { # <folder>
   local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  real_folder "$1" || return 0
+  resolve_folder "$1" || return 0
   dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0

@@ -168,15 +168,22 @@ require_path() { # <variable name>
 # takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
-  local path folders=()
+  local path said folders=()
   # A command line has room for so many.
   while (($# > 500)); do
     flush "${@:1:500}" || return
     shift 500
   done
-  ! sync -- "$@" 2>/dev/null || return 0
+  said=$(LC_ALL=C exec sync -- "$@" 2>&1) && return 0
   if sync -- "$BASH" 2>/dev/null; then
-    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    for path in "$@"; do
+      if [[ -d $path ]]; then
+        folders+=("$path")
+      # Beside a folder that fails too it is told apart by its name: nobody names it a second time.
+      elif [[ $said == *"$path"[\'\":]* ]]; then
+        return 74
+      fi
+    done
     ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
   fi
   sync
@@ -372,7 +379,7 @@ scratch_apart() {
 }
 
 # The real path of a folder, into REPLY, without a process: there and back again.
-real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+resolve_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
   local before=$PWD
   REPLY=''
   cd -P -- "$1" 2>/dev/null || return 1
@@ -386,7 +393,7 @@ self_dir() {
   local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  real_folder "${dir%/*}" && SELF_DIR=$REPLY
+  resolve_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Digest of the folder that this script lies in, into REPLY: which scripts these are.
@@ -1217,7 +1224,7 @@ smoke_go() { # <folders of our own output...>
 # It holds where the relaunched command begins at or behind the newest checkpoint that the killed attempt left, never before it,
 # and makes a newer one. What the log says is believed of neither: the checkpoint is looked at too.
 
-# The first cell of the queue: SMOKE_CELL and SMOKE_RUN.
+# The first cell of the queue: SMOKE_CELL and SMOKE_RUN. Not by read_queue, which needs bash 4: the laptop's may be 3.2.
 drill_cell() { # returns: 0, or 1 where there is none
   local line LC_ALL=C
   [[ -f $SELF_QUEUE ]] || return 1

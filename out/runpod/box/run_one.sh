@@ -205,15 +205,22 @@ require_path() { # <variable name>
 # takes names, a file that it cannot flush is not on the disk (a quota on NFS says so here first, and says it once only),
 # and a sync of everything would hide that. Some mounts cannot flush a folder; that alone is no failure.
 flush() { # <path...>    returns: 0 or 74
-  local path folders=()
+  local path said folders=()
   # A command line has room for so many.
   while (($# > 500)); do
     flush "${@:1:500}" || return
     shift 500
   done
-  ! sync -- "$@" 2>/dev/null || return 0
+  said=$(LC_ALL=C exec sync -- "$@" 2>&1) && return 0
   if sync -- "$BASH" 2>/dev/null; then
-    for path in "$@"; do [[ ! -d $path ]] || folders+=("$path"); done
+    for path in "$@"; do
+      if [[ -d $path ]]; then
+        folders+=("$path")
+      # Beside a folder that fails too it is told apart by its name: nobody names it a second time.
+      elif [[ $said == *"$path"[\'\":]* ]]; then
+        return 74
+      fi
+    done
     ((${#folders[@]} == $#)) || { ((${#folders[@]} > 0)) && ! sync -- "${folders[@]}" 2>/dev/null; } || return 74
   fi
   sync
@@ -603,7 +610,7 @@ scratch_apart() {
 }
 
 # The real path of a folder, into REPLY, without a process: there and back again.
-real_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
+resolve_folder() { # <folder>    returns: 0, or 1 where it cannot be entered
   local before=$PWD
   REPLY=''
   cd -P -- "$1" 2>/dev/null || return 1
@@ -617,7 +624,7 @@ self_dir() {
   local REPLY dir=${BASH_SOURCE[0]-}
   [[ $dir == */* ]] || dir=./$dir
   # shellcheck disable=SC2034 # not every script that comes here asks for it
-  real_folder "${dir%/*}" && SELF_DIR=$REPLY
+  resolve_folder "${dir%/*}" && SELF_DIR=$REPLY
 }
 
 # Digest of the folder that this script lies in, into REPLY: which scripts these are.
@@ -639,7 +646,7 @@ box_digest() { # <folder box/>
 may_be_repository() { # <folder>
   local REPLY dir
   [[ -z ${GIT_DIR-} ]] || return 0
-  real_folder "$1" || return 0
+  resolve_folder "$1" || return 0
   dir=$REPLY
   while :; do
     [[ ! -e $dir/.git && ! -e $dir/HEAD ]] || return 0
@@ -1336,7 +1343,7 @@ sync_files() { # <cell> <the list's file>
   # Some mounts cannot rename a folder.
   if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
     # Had another made the target in that moment, ours would lie inside it.
-    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
+    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile: copy again, which compares with what lies there" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
     return 0
   fi
   ((rc != 0)) || move_files "$tmp" "$target" || rc=$?
@@ -2322,22 +2329,22 @@ read_stat() { # <file>
   local line
   { IFS= read -r line <"$1"; } 2>/dev/null || return 1
   # shellcheck disable=SC2034 # of the caller
-  read -r state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
+  read -r state parent group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <<<"${line##*) }"
 }
 
 # Living processes of this cell, of any attempt or of ours alone, into LEFT ("pid ticks"): by the mark in their
 # environment, and by the session or group that we gave them. Never ourselves. What is older than TICKS is none of them, and is
 # not asked: on a quiet box nothing is left to ask.
 find_cell_processes() { # <mark> <group or empty> <ticks>
-  local file pid name state group session begun rest
+  local file pid name state parent group session begun rest
   local -a ask=() ticks=() PROCESS_FILES=()
   LEFT=()
   process_files "$3"
   for file in ${PROCESS_FILES[@]+"${PROCESS_FILES[@]}"}; do
     # Fields 3 5 6 22; the twelve between mean nothing here.
-    { read -r pid name state rest group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
-    # A name with a blank in it moves all that follows.
-    [[ $name == *\) ]] || { read_stat "$file" || continue; }
+    { read -r pid name state parent group session rest rest rest rest rest rest rest rest rest rest rest rest rest rest rest begun rest <"$file"; } 2>/dev/null || continue
+    # A name with a blank in it moves all that follows, so that no number stands where the parent's is to be.
+    [[ $name == *\) && $parent != *[!0-9]* ]] || { read_stat "$file" || continue; }
     ((begun >= $3)) || continue
     [[ $state != [ZX] && $pid != "$$" && $pid != "$PPID" && $pid != "${BASHPID-}" ]] || continue
     if [[ -n $2 ]] && [[ $group == "$2" || $session == "$2" ]]; then
