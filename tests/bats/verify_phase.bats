@@ -14,6 +14,14 @@ own_copy() { # <profile>    a compiled folder that this test may change
   cp -R "$OUT" "$BATS_TEST_TMPDIR/mine"
   OUT=$BATS_TEST_TMPDIR/mine
 }
+code_with_origin() { # the person's code, as phase -1 wants it: its branch is at an origin that answers
+  export CODE_DIR=$BATS_TEST_TMPDIR/code
+  git init -q --bare "$BATS_TEST_TMPDIR/origin.git"
+  git init -q -b main "$CODE_DIR"
+  git -C "$CODE_DIR" -c user.name=t -c user.email=t@example.invalid commit -q --allow-empty -m start
+  git -C "$CODE_DIR" remote add origin "$BATS_TEST_TMPDIR/origin.git"
+  git -C "$CODE_DIR" push -q origin main
+}
 put_block() { # <phase> <command> <expected>    in place of that phase's block
   awk -v section="## Phase $1:" -v command="$2" -v expected="$3" '
     index($0, "## ") == 1 { here = index($0, section) == 1 }
@@ -46,14 +54,29 @@ put_block() { # <phase> <command> <expected>    in place of that phase's block
 
 @test "verify_phase: it passes with the block, what it printed and what was expected (S8 S22)" {
   compile_job local demo
+  code_with_origin
   phase -1
   ends_in 0 'phase -1 of demo on local (here): PASS'
   [[ $output == *'block:
-  echo reachable
+  git -C "${CODE_DIR:?}" ls-remote --exit-code origin refs/heads/main >/dev/null && echo reachable
 printed:
   reachable
 expected:
   reachable'* && $output != *note:* ]]
+}
+
+@test "verify_phase: on one's own machine phase -1 does not pass before the code has its branch at an origin (S22)" {
+  compile_job local demo
+  phase -1
+  ends_in 69 'NOT KNOWN'
+  [[ $output == *CODE_DIR* ]]
+  code_with_origin
+  git -C "$BATS_TEST_TMPDIR/origin.git" branch -m main other
+  phase -1
+  ends_in 1 FAIL
+  rm -rf "$BATS_TEST_TMPDIR/origin.git"
+  phase -1
+  [[ $status -ne 0 && $output != *PASS* ]]
 }
 
 @test "verify_phase: each phase of each kind has a block that is found" {
@@ -105,6 +128,7 @@ expected:
 
 @test "verify_phase: an edited runbook is named, and its block is run as it stands" {
   own_copy local
+  code_with_origin
   sed 's/^- \[ \] \*\*P0 done/- [x] **P0 done/' "$OUT/RUNBOOK.md" >"$OUT/new" && mv "$OUT/new" "$OUT/RUNBOOK.md"
   phase -1
   ends_in 0 PASS
@@ -149,6 +173,7 @@ expected:
 @test "verify_phase: it works with busybox's tools" {
   need_tool busybox
   compile_job local demo
+  code_with_origin
   busybox_path
   phase -1
   ends_in 0 PASS
