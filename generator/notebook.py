@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 from .bind import Bindings
 from .render import TEMPLATES, Output, TemplateBug
@@ -61,7 +62,7 @@ def pack(box: dict[str, Output]) -> tuple[str, list[dict]]:
             {
                 "name": name,
                 "mode": "0700" if output.executable else "0600",
-                "sha256": hashlib.sha256(output.data).hexdigest(),
+                "sha256": output.sha256,
                 "paragraphs": " ".join(str(numbers[one]) for one in paragraphs),
             }
         )
@@ -73,11 +74,11 @@ def pack(box: dict[str, Output]) -> tuple[str, list[dict]]:
 
 def box_digest(box: dict[str, Output]) -> str:
     """As docs/contracts.md has it: of the lines that sha256sum prints, in the order of C."""
-    lines = "".join(f"{hashlib.sha256(box[name].data).hexdigest()}  {name}\n" for name in sorted(box))
+    lines = "".join(f"{box[name].sha256}  {name}\n" for name in sorted(box))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def literal(text: str) -> str:
     """Text inside a Python string in triple quotes: printable ASCII and newlines, so that no paste can change it unseen."""
-    lines = [line.encode("unicode_escape").decode() for line in text.split("\n")]
-    return "\n".join(lines).replace("'''", "''\\'")
+    text = re.sub(r"[^ -~\n]", lambda odd: odd[0].encode("unicode_escape").decode(), text.replace("\\", "\\\\"))
+    return text.replace("'''", "''\\'")

@@ -23,9 +23,10 @@ Every `{{ … }}` needs a filter of quote.py (q, comment, md, code, json, py, di
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ class Output:
 
     data: bytes
     executable: bool = False
+
+    @cached_property
+    def sha256(self) -> str:
+        """Its digest, in hex: several ask for it."""
+        return hashlib.sha256(self.data).hexdigest()
 
 
 def scripts(kind: str) -> dict[str, tuple[str, ...]]:

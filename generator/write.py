@@ -69,7 +69,7 @@ def sources(b: Bindings, files: dict[str, Output]) -> bytes:
         ],
         "templates_sha256": _templates_digest(TEMPLATES),
         "files": [
-            {"path": path, "sha256": digest(files[path].data), "mode": "0755" if files[path].executable else "0644"}
+            {"path": path, "sha256": files[path].sha256, "mode": "0755" if files[path].executable else "0644"}
             for path in sorted(files)
         ],
     }
@@ -225,7 +225,7 @@ def _foreign(target: Path, files: dict[str, Output], stale: list[str], known: di
             out.append(f"{path} was not made by this compiler")
             continue
         here = digest(place.read_bytes())
-        ours = known.get(path, set()) | half.get(path, set()) | ({digest(files[path].data)} if path in files else set())
+        ours = known.get(path, set()) | half.get(path, set()) | ({files[path].sha256} if path in files else set())
         if here not in ours:
             out.append(f"{path} was edited by hand" if path in known else f"{path} was not made by this compiler")
     return out

@@ -10,7 +10,7 @@ from generator import quote
 from generator.bind import bind
 from generator.diagnostics import Report
 from generator.load import scalar
-from generator.secrets import masked, secret_in
+from generator.secrets import _FORMS, masked, secret_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -189,3 +189,20 @@ def test_a_finding_on_a_huge_value_is_a_line_that_one_can_read(tmp_path, rental,
     report = Report(found, {j.file: j.lines})
     assert report.failed and max(map(len, report.text().split("\n"))) < 700 and max(map(len, report.json().split("\n"))) < 700
     assert time.monotonic() - start < 30
+
+
+KEYS = "aB3" * 16
+SAMPLES = [
+    "hf_" + KEYS, "rk-" + KEYS, "pk_live_" + KEYS, "ghs_" + KEYS, "glpat-" + KEYS, "rpa_" + KEYS, "xoxb-" + KEYS, "dckr_oat_" + KEYS, "npm_" + KEYS,
+    "local-" + "0a" * 20, "KGAT_" + KEYS, "ASIA" + "A1" * 8, "ya29." + KEYS, "eyJ" + KEYS + "." + KEYS + ".", "-----BEGIN RSA PRIVATE KEY", "ftp://me:" + KEYS + "@there",
+    "Authorization: BEARER " + KEYS,
+]  # fmt: skip
+
+
+def test_each_known_form_of_a_secret_is_seen_and_masked():
+    """Case 15, P316: the cheap look before the forms lets none of them by."""
+    assert len(SAMPLES) == len(_FORMS)
+    for sample, (name, _, _) in zip(SAMPLES, _FORMS):
+        assert secret_in(f"say {sample} here") == name
+        assert sample not in masked(f"say {sample} here") and KEYS not in masked(f"say {sample} here")
+    assert not secret_in("asia, https://example.invalid/a, local-time and a bearer of news")
