@@ -8,6 +8,7 @@ from typing import Any
 from . import cells as cells_module
 from .budget import DEFAULT_FILES, GB, SAVE_MARGIN_S, budget, choose, folder, grace_s, left_out, outlives, session_s
 from .load import Document
+from .variants import variant
 
 DEFAULT_RETRIES = 2
 SSH_KINDS = ("owned", "ssh-rental", "cloud-vm", "slurm")
@@ -28,7 +29,7 @@ class Bound:
 class Bindings:
     """Everything that rendering needs.
 
-    by_name: NAME -> Bound; tiers: the tiers left after `without`; data, durable: the chosen tier (durable None =
+    profile: its data as they read after `without`; by_name: NAME -> Bound; tiers: the tiers left; data, durable: the chosen tier (durable None =
     pull-only); actions: the teardown actions; meter_stop: the action that stops the meter; clocks: the danger clocks
     (id, effect, …) in order; budget: {'data': Need, 'durable': Need or None, 'minutes': …}.
     """
@@ -53,7 +54,7 @@ class Bindings:
 
 def bind(profile_doc: Document, job_doc: Document, without: tuple[str, ...] = ()) -> Bindings:
     """All bound values. The documents are valid and no rule has failed."""
-    profile, job = profile_doc.data, job_doc.data
+    profile, job = variant(profile_doc.data, without), job_doc.data
     data, durable = choose(profile, without)
     assert data is not None, "the rules let a profile pass that has no data tier left"
     durables = profile["storage"]["durable"]
@@ -343,10 +344,10 @@ def _box(b: Bindings) -> list[Bound]:
     ]
 
 
-def power_off(profile: dict, keeper: dict) -> tuple[list[str], tuple | None]:
-    """Words that switch the box off from inside, where the profile says that this stops the meter, can be undone and
+def power_off(profile: dict, keeper: dict) -> tuple[list[str], str | None]:
+    """Words that switch the box off from inside and their verb, where the profile says that this stops the meter, can be undone and
     leaves the tier `keeper` alive, on which the results lie."""
-    for index, action in enumerate(profile["teardown"]["actions"]):
+    for action in profile["teardown"]["actions"]:
         command = action.get("command", [])
         if (
             action.get("where") == "box"
@@ -356,12 +357,14 @@ def power_off(profile: dict, keeper: dict) -> tuple[list[str], tuple | None]:
             and command
             and not any("{instance}" in word for word in command)
         ):
-            return command, ("teardown", "actions", index, "command")
+            return command, action["verb"]
     return [], None
 
 
 def _teardown(b: Bindings) -> list[Bound]:
-    command, at = power_off(b.profile, b.durable or b.data)
+    command, verb = power_off(b.profile, b.durable or b.data)
+    # The place in the file: a variant may lack an action before it.
+    at = next((index for index, action in enumerate(b.profile_doc.data["teardown"]["actions"]) if action["verb"] == verb), None)
     return [
         Bound(
             "METER_STOP", b.profile["teardown"]["meter_stop"], "text", "the verb that stops the meter", ("P", ("teardown", "meter_stop"))
@@ -378,7 +381,7 @@ def _teardown(b: Bindings) -> list[Bound]:
             command,
             "array",
             "switches the box off from inside; empty: the profile does not say that this stops the meter",
-            ("P", at) if at else None,
+            None if at is None else ("P", ("teardown", "actions", at, "command")),
         ),
         Bound(
             "CLOCKS",

@@ -51,6 +51,8 @@ main() {
     pytest_rc=1
   fi
   if ((bats_rc)); then
+    # Once more at the end: of a long record mostly the end is kept.
+    report_bats || :
     echo "FAILED: see the bats failures above ($LOGS)" >&2
     return 1
   fi

@@ -67,13 +67,26 @@ take_box() { # stdin: a tar of the files
 
 box_git() { GIT_TERMINAL_PROMPT=0 git -c core.hooksPath=/dev/null -c safe.directory='*' "$@"; }
 
+# A git that was killed leaves lock files, at which every later one stops. Where no git runs in FOLDER, they are nobody's.
+drop_dead_locks() { # <folder that git runs in> <its repository>
+  local proc comm
+  [[ -d $2 && -e /proc/self/cwd ]] || return 0
+  for proc in /proc/[0-9]*; do
+    [[ $proc/cwd -ef $1 ]] || continue
+    { IFS= read -r comm <"$proc/comm"; } 2>/dev/null || comm=''
+    [[ $comm != git* ]] || return 0
+  done
+  find "$2" -name '*.lock' -type f -exec rm -f -- {} + 2>/dev/null || :
+}
+
 # The bundle into a bare repository, which is the work tree's origin: so a fast-forward pull needs no server.
 take_code() { # stdin: the bundle; SUM is empty where none is needed
   box_places
   local said bare=$D/code.git part=$D/.push/code.bundle
   mkdir -p -- "$D/.push" || refuse "$EX_NOROOM" "$D/.push" "the folder cannot be made" "look at the data tier: room, rights"
+  drop_dead_locks "$bare" "$bare"
   # Also where it is there: what a killed push left half made is made whole, and nothing in it is overwritten.
-  box_git init -q --bare -- "$bare" || refuse "$EX_COPY" "$bare" "git cannot make it" "look at the data tier"
+  box_git init -q --bare -- "$bare" || refuse "$EX_COPY" "$bare" "git cannot make it" "see the line above; is another push at work? else look at the data tier: room, rights"
   if [[ -n $SUM ]]; then
     take_input "$part"
     if ! said=$(LC_ALL=C box_git -C "$bare" fetch --no-tags -- "$part" "refs/heads/$BRANCH:refs/heads/$BRANCH" 2>&1); then
@@ -110,6 +123,7 @@ place_code() { # <bare repository>
   elif [[ -n $(box_git -C "$D/code" status --porcelain --untracked-files=no) ]]; then
     printf 'note %s has uncommitted changes: left as it is\n' "$D/code"
   else
+    drop_dead_locks "$D/code" "$D/code/.git"
     box_git -C "$D/code" pull -q --ff-only origin "$BRANCH" || refuse "$EX_GATE" "$D/code" "it cannot be fast-forwarded" "look at it on the box"
     head=$(box_git -C "$D/code" rev-parse -q --verify HEAD)
   fi

@@ -81,6 +81,32 @@ make_data() {
   [[ $status -eq 0 && -s $D/code/train.py ]] || fail_with 'not mended'
 }
 
+@test "push: the lock files of a git that was killed, here or on the box, stop no later push; a living git's stay (S63 case 106)" {
+  local folder git
+  compile_job local demo
+  push_local() { "$OUT/local/push.sh" --data-dir "$BOX/data"; }
+  push_local
+  commit second
+  mkdir -p "$LOCAL_DIR/local.r1/.partial/bundle.999999999"
+  for folder in "$LOCAL_DIR/local.r1/.partial/code.bundle" "$LOCAL_DIR/local.r1/.partial/bundle.999999999/code.bundle" "$D/code.git/refs/heads/main" "$D/code.git/config" \
+    "$D/code.git/HEAD" "$D/code/.git/index" "$D/code/.git/refs/remotes/origin/main"; do
+    : >"$folder.lock"
+  done
+  # What is named git and stands in the repository may be at work.
+  cp "$(type -P sleep)" "$BATS_TEST_TMPDIR/git-fetch"
+  (cd "$D/code.git" && exec "$BATS_TEST_TMPDIR/git-fetch" 60) >/dev/null 2>&1 3>&- &
+  git=$!
+  at_work() { [[ $(<"/proc/$git/comm") == git-fetch ]]; }
+  wait_for 5 at_work
+  run --separate-stderr push_local
+  kill "$git"
+  [[ $status -eq 74 && $stderr == *'could not lock'*'another push'* && -e $D/code.git/refs/heads/main.lock ]] || fail_with 'a living git'
+  wait "$git" || :
+  run --separate-stderr push_local
+  [[ $status -eq 0 && $(git -C "$D/code" rev-parse HEAD) == "$(git -C "$CODE_DIR" rev-parse HEAD)" ]] || fail_with 'not mended'
+  [[ -z $(find "$D/code.git" "$D/code/.git" -name '*.lock') && -z $(find "$LOCAL_DIR/local.r1/.partial" -name 'bundle.*') ]]
+}
+
 @test "push: rewritten history is refused; uncommitted work is said to stay here" {
   sshd_start
   push

@@ -764,13 +764,26 @@ take_box() { # stdin: a tar of the files
 
 box_git() { GIT_TERMINAL_PROMPT=0 git -c core.hooksPath=/dev/null -c safe.directory='*' "$@"; }
 
+# A git that was killed leaves lock files, at which every later one stops. Where no git runs in FOLDER, they are nobody's.
+drop_dead_locks() { # <folder that git runs in> <its repository>
+  local proc comm
+  [[ -d $2 && -e /proc/self/cwd ]] || return 0
+  for proc in /proc/[0-9]*; do
+    [[ $proc/cwd -ef $1 ]] || continue
+    { IFS= read -r comm <"$proc/comm"; } 2>/dev/null || comm=''
+    [[ $comm != git* ]] || return 0
+  done
+  find "$2" -name '*.lock' -type f -exec rm -f -- {} + 2>/dev/null || :
+}
+
 # The bundle into a bare repository, which is the work tree's origin: so a fast-forward pull needs no server.
 take_code() { # stdin: the bundle; SUM is empty where none is needed
   box_places
   local said bare=$D/code.git part=$D/.push/code.bundle
   mkdir -p -- "$D/.push" || refuse "$EX_NOROOM" "$D/.push" "the folder cannot be made" "look at the data tier: room, rights"
+  drop_dead_locks "$bare" "$bare"
   # Also where it is there: what a killed push left half made is made whole, and nothing in it is overwritten.
-  box_git init -q --bare -- "$bare" || refuse "$EX_COPY" "$bare" "git cannot make it" "look at the data tier"
+  box_git init -q --bare -- "$bare" || refuse "$EX_COPY" "$bare" "git cannot make it" "see the line above; is another push at work? else look at the data tier: room, rights"
   if [[ -n $SUM ]]; then
     take_input "$part"
     if ! said=$(LC_ALL=C box_git -C "$bare" fetch --no-tags -- "$part" "refs/heads/$BRANCH:refs/heads/$BRANCH" 2>&1); then
@@ -807,6 +820,7 @@ place_code() { # <bare repository>
   elif [[ -n $(box_git -C "$D/code" status --porcelain --untracked-files=no) ]]; then
     printf 'note %s has uncommitted changes: left as it is\n' "$D/code"
   else
+    drop_dead_locks "$D/code" "$D/code/.git"
     box_git -C "$D/code" pull -q --ff-only origin "$BRANCH" || refuse "$EX_GATE" "$D/code" "it cannot be fast-forwarded" "look at it on the box"
     head=$(box_git -C "$D/code" rev-parse -q --verify HEAD)
   fi
@@ -898,7 +912,7 @@ act() { # <what> <input file or empty> <entry> <further variables...>
   ((rc == 0)) || refuse "$rc" "push to $HOST_NAME" "$what failed" "see the lines above; what arrived is kept, push again"
 }
 readonly -a BOX_FUNCTIONS=(box_places box_member require_path expand_path prove_tier mount_type mount_kind take_input folder_digest
-  hash_tool hash_tool_small exec_hash_tool hash_file hash_text flush box_git place_code replace_file read_text)
+  hash_tool hash_tool_small exec_hash_tool hash_file hash_text flush box_git drop_dead_locks place_code replace_file read_text)
 
 # The scripts beside us, in the folder box/. A carriage return in one means that some tool rewrote the lines.
 check_box_folder() { # sets DIGEST
@@ -939,20 +953,33 @@ check_code() {
   [[ ! -e $CODE_DIR/.gitmodules ]] || log "submodules do not travel in a bundle: get them on the box, or vendor them"
 }
 
+# A folder for the bundle of this push alone, into REPLY: a git that was killed leaves a lock file beside its half bundle, at
+# which the next one stops. Those of dead pushes go.
+bundle_folder() {
+  local dir
+  for dir in "$L/.partial/bundle."*; do
+    [[ ! -d $dir ]] || kill -0 "${dir##*.}" 2>/dev/null || rm -rf -- "${dir:?}"
+  done
+  REPLY=$L/.partial/bundle.$$
+  rm -rf -- "${REPLY:?}" && mkdir -- "$REPLY" || refuse "$EX_NOROOM" "$REPLY" "the folder cannot be made" "look at LOCAL_DIR: room, rights"
+}
+
 push_code() {
-  local REPLY head
+  local REPLY head bundle said
   local range=("$BRANCH")
   [[ $BOX_GIT == yes ]] || refuse "$EX_MISSING" "the code" "there is no git on the box" "install git there; a formal run needs it"
   SUM=''
   if [[ $BOX_COMMIT != "$COMMIT" ]]; then
     # Only what is new, where the box has an ancestor of it.
     if [[ -n $BOX_COMMIT ]] && here_git merge-base --is-ancestor "$BOX_COMMIT" "$COMMIT" 2>/dev/null; then range+=("^$BOX_COMMIT"); fi
-    here_git bundle create -q "$L/.partial/code.bundle" "${range[@]}" 2>/dev/null || here_git bundle create "$L/.partial/code.bundle" "${range[@]}" >/dev/null 2>&1 ||
-      refuse "$EX_NOROOM" "$L/.partial/code.bundle" "git cannot write the bundle" "look at the folder: room, rights"
-    hash_file "$L/.partial/code.bundle" || return "$EX_COPY"
+    bundle_folder
+    bundle=$REPLY/code.bundle
+    said=$(here_git bundle create "$bundle" "${range[@]}" 2>&1) ||
+      refuse "$EX_NOROOM" "$bundle" "git cannot write the bundle: ${said//[[:cntrl:]]/ }" "look at the folder: room, rights"
+    hash_file "$bundle" || return "$EX_COPY"
     SUM=$REPLY
-    act 'sending the code' "$L/.partial/code.bundle" take_code
-    rm -f -- "$L/.partial/code.bundle"
+    act 'sending the code' "$bundle" take_code
+    rm -rf -- "${bundle%/*}"
   else
     act 'the code' '' take_code
   fi
