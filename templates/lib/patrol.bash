@@ -87,8 +87,10 @@ take_log() { # <bytes count path>
 
 # The run itself.
 judge_run() {
+  local start='formal_run.sh start there (P3.2)'
+  [[ $KIND != slurm ]] || start='submit the job (P3.2)'
   case $STATUS in
-    none) escalate "no run has begun on the box" "start it, or look at --data-dir" && return 0 ;;
+    none) escalate "no run has begun on the box" "start it: $start; or it lies elsewhere: --data-dir" && return 0 ;;
     'read') ;;
     *) not_known "${STATUS_WHY:-the box did not say what the run is in}" && return 0 ;;
   esac
@@ -100,15 +102,15 @@ judge_run() {
     success) over "${S_why:+${S_why-}; }" && return 0 ;;
     'done') over '' && return 0 ;;
     failed)
-      escalate "FAILED, $(meter_since): ${S_why:-no reason given}${FAILURE:+ ($FAILURE)}" "read its log; keep the machine; formal_run.sh start continues it"
+      escalate "FAILED, $(meter_since): ${S_why:-no reason given}${FAILURE:+ ($FAILURE)}" "read its log; keep the machine; it goes on with: $start"
       return 0
       ;;
-    stopped | lost | idle) escalate "the run is ${S_state-}${S_why:+: ${S_why-}}" "start it again: it continues" && return 0 ;;
+    stopped | lost | idle) escalate "the run is ${S_state-}${S_why:+: ${S_why-}}" "start it again, it goes on: $start" && return 0 ;;
     unknown) not_known "the run's state is not known${S_why:+: ${S_why-}}" && return 0 ;;
   esac
   case ${S_session-} in
     alive) ;;
-    gone) escalate "nothing runs${S_why:+: ${S_why-}}" "start it: formal_run.sh start" ;;
+    gone) escalate "nothing runs${S_why:+: ${S_why-}}" "start it: $start" ;;
     *) not_known "whether its session lives cannot be told" ;;
   esac
   judge_progress

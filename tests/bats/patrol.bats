@@ -370,7 +370,7 @@ since() { # <seconds>    the figures were kept so long ago
   [[ ${lines[0]} == *'mem('*')='* && ${lines[0]} == *'1 cells were done in less than half'* ]]
 }
 
-@test "patrol: another run on the box, no run and no scripts are each said" {
+@test "patrol: another run on the box, no run and no scripts are each said, with what to do (S82)" {
   sshd_start
   calm_room
   status_says
@@ -385,7 +385,8 @@ since() { # <seconds>    the figures were kept so long ago
   printf 'exit 69\n' >"$D/box/current/status.sh"
   look
   verdict 1 escalate
-  [[ $output == *'no run has begun'* ]]
+  # A person who looks before the launch is told what the launch is.
+  [[ $output == *'no run has begun on the box -> start it: formal_run.sh start there (P3.2)'* ]] || fail_with 'no remedy'
 }
 
 @test "patrol: with the real status.sh on one's own machine; --print looks at nothing (F2)" {

@@ -294,7 +294,7 @@ WORDS = {
     "S105": ("Failure handling", r"`preempted`, `transient`.*stall in the first epoch"),
     "S106": ("Failure handling", r"`disk_full`.*iostream.*/gpu-runbook/"),
     "S107": ("Failure handling", r"the best checkpoint is kept"),
-    "S108": ("Failure handling", r"ask for a larger disk"),
+    "S108": ("Failure handling", r"ask (for a larger disk|the site for more quota)"),
     "S109": ("Failure handling", r"CUDA out of memory.*all-zero metric.*\*\*no retry\*\*"),
     "F1": ("Phase 3: detached launch", r"The gates run first|Missing here"),
     "F2": ("Phase 5: aggregate, pull, verify, teardown", r"Without `--run` it only says"),
