@@ -29,8 +29,8 @@ class Bound:
 class Bindings:
     """Everything that rendering needs.
 
-    profile: its data as they read after `without`; by_name: NAME -> Bound; tiers: the tiers left; data, durable: the chosen tier (durable None =
-    pull-only); actions: the teardown actions; meter_stop: the action that stops the meter; clocks: the danger clocks
+    by_name: NAME -> Bound; profile: its data as they read after `without`; tiers: the tiers left; data, durable: the
+    chosen tier (durable None = pull-only); actions: the teardown actions; meter_stop: the action that stops the meter; clocks: the danger clocks
     (id, effect, …) in order; budget: {'data': Need, 'durable': Need or None, 'minutes': …}.
     """
 
@@ -345,8 +345,8 @@ def _box(b: Bindings) -> list[Bound]:
 
 
 def power_off(profile: dict, keeper: dict) -> tuple[list[str], str | None]:
-    """Words that switch the box off from inside and their verb, where the profile says that this stops the meter, can be undone and
-    leaves the tier `keeper` alive, on which the results lie."""
+    """Words that switch the box off from inside and their verb, where the profile says that this stops the meter, can be
+    undone and leaves the tier `keeper` alive, on which the results lie."""
     for action in profile["teardown"]["actions"]:
         command = action.get("command", [])
         if (

@@ -55,7 +55,11 @@ BOTH = {
 }
 
 PROFILE = {
-    "P301": ("error", "unknown tier", "`storage.data` and `storage.durable` list names of `storage.tiers`."),
+    "P301": (
+        "error",
+        "unknown tier",
+        "`storage.data` and `storage.durable` list names of `storage.tiers`; `deletes`, `needs_tier`, `without_tier` and the `tier` of a text name one.",
+    ),
     "P302": ("error", "name twice", "Tiers, verbs, gotchas, clocks and cost traps are found by their name."),
     "P303": ("error", "no data tier left", "After `--without` at least one tier of `storage.data` must be there."),
     "P304": (
@@ -166,6 +170,16 @@ PROFILE = {
         "error",
         "one command, two meanings",
         "Two verbs with the same command, or a look that is an action: what a person approves would not be what runs.",
+    ),
+    "P338": (
+        "error",
+        "depends on a tier that every box has",
+        "`needs_tier`, `without_tier` and the `tier` of a text name a tier with `optional: true`: only such a tier can be left out, by `--without`.",
+    ),
+    "P339": (
+        "error",
+        "nothing is said of some box",
+        "A field that every profile has, or a list that is never empty, says something whichever optional tiers are left out: add `without:` or `with:` to the text, or an item.",
     ),
 }
 

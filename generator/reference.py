@@ -10,7 +10,7 @@ from pathlib import Path
 from . import platforms
 from .codes import BOTH, JOB, PROFILE, TABLE
 from .quote import code, md
-from .validate import merged, schema_of
+from .validate import TEXT, merged, schema_of
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Made by `python -m generator.reference` from {source}; do not edit. -->"
@@ -42,6 +42,10 @@ def _schema_page(letter: str, kind: str) -> str:
             out += ["| field | what | type | example |", "|---|---|---|---|", *rows, ""]
         else:
             out += [f"Type: {_type(letter, base)}. {_sample(base)}", ""]
+    text = schema.get("$defs", {}).get("text", {})
+    if text.get("type") == TEXT:
+        rows = list(_rows(letter, {**text, "type": "object"}, ""))
+        out += [f"## {text['title']}", "", text["$comment"], "", "| field | what | type | example |", "|---|---|---|---|", *rows, ""]
     return "\n".join(out).rstrip("\n") + "\n"
 
 
@@ -54,7 +58,7 @@ def _rows(letter: str, schema: dict, prefix: str):
     if schema.get("type") == "array" and isinstance(schema.get("items"), dict):
         yield from _rows(letter, merged(letter, schema["items"]), prefix + "[]")
         return
-    for key, sub in schema.get("properties", {}).items():
+    for key, sub in schema.get("properties", {}).items() if schema.get("type") != TEXT else ():
         base = merged(letter, sub)
         name = f"{prefix}.{key}" if prefix else key
         text = f"{base.get('description', '')} {_must(key, schema)}".strip()
@@ -68,6 +72,7 @@ def _type(letter: str, schema: dict) -> str:
     if "anyOf" in schema and "type" not in schema:
         return " or ".join("empty" if branch.get("const") == "" else _type(letter, merged(letter, branch)) for branch in schema["anyOf"])
     kind = schema.get("type", "any")
+    kind = "string" if kind == TEXT else kind
     names = {
         "string": "text",
         "integer": "whole number",

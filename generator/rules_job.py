@@ -25,6 +25,7 @@ from .rules_cells import (
     witnesses,
 )
 from .secrets import named_secret, secret_in
+from .variants import variant
 
 Found = Iterator[Diagnostic]
 
@@ -150,7 +151,7 @@ def silence(case: Case) -> Found:
 
 def session_end(case: Case) -> Found:
     """J327: longer than a session; counted for one cell after the other, as a queue runs them."""
-    clock = session_cap(case.p)
+    clock = session_cap(variant(case.p, case.without))
     work, cells = case.j["needs"]["minutes"] * 60, count(case.j)
     if clock and work * cells > (cap := clock["after_s"]):
         yield case.say(

@@ -27,6 +27,7 @@ from .rules_storage import (
     tiers_known,
 )
 from .rules_teardown import commands_once, deletes_storage, rented_is_touched
+from .rules_variants import depends_on_optional, something_is_left
 from .secrets import named_secret, secret_in
 
 Found = Iterator[Diagnostic]
@@ -62,6 +63,8 @@ LONG = {
     "ports",
     "storage_billed",
     "proxy_hook",
+    "with",
+    "without",
 }
 
 
@@ -364,4 +367,6 @@ PROFILE_RULES: list[Rule] = [
     texts_clean,
     matrix_rows,
     gone_looks,
+    depends_on_optional,
+    something_is_left,
 ]

@@ -14,6 +14,7 @@ from .load import Document
 
 SCHEMA_DIR = Path(__file__).resolve().parent.parent / "schema"
 MAX_FINDINGS = 300  # nobody reads more, and a file of the wrong kind may hold a million
+TEXT = ["string", "object"]  # a text, or one for each of two boxes: {tier, with, without}
 _KINDS = {
     "object": "a mapping",
     "array": "a list",
@@ -249,6 +250,7 @@ def _limit(rule: str, want: Any, value: Any) -> str:
 
 
 def _type(doc: Document, letter: str, path: tuple, value: Any, kinds: list) -> Diagnostic:
+    kinds = ["string"] if kinds == TEXT else kinds
     words = " or ".join(_KINDS[kind] for kind in kinds)
     return _say(doc, letter + "203", path, f"{dotted(path)} is {words}, and this is {shown(value)}", _type_hint(doc, path, value, kinds))
 
