@@ -176,11 +176,6 @@ export CODE_DIR={tmp_path}/code
 test -z "$(git status --porcelain)"; test "$(git rev-parse HEAD)" = "$(git -C ../origin rev-parse main)"; test "$(git rev-list --count HEAD)" = 2
 grep -qx '[*].sh text eol=lf' .gitattributes"""], check=True, cwd=tmp_path, capture_output=True)
 
-def test_without_a_tier_the_steps_about_it_are_disowned():
-    page = text("runpod", "demo", ("network-volume",))
-    assert "Compiled without network-volume: leave out whatever the steps below say about it" in section(page, "Phase -1: one-time setup")
-    assert "none is left here, so keep a second copy at home" in page
-
 
 def test_an_own_machine_is_not_rented():
     page = text("local", "sweep")

@@ -131,5 +131,3 @@ def test_the_page_agrees_with_the_matrix(profile, without):  # S25 S26: P0.2 say
         assert ("do **not** survive" in line) != stays and ("is still there after" in line) == stays, line
     else:
         assert "which survives" in line and (like == "none" or b.durable["survives"][like])
-    said = "What this says of storage that was left out is not true of this box" in page
-    assert said == bool(without and b.durable is None and b["KIND"].value != "owned")
