@@ -39,7 +39,7 @@ def helpers(b: Bindings) -> dict:
         "run_dir": f"{b['DATA_DIR'].value}/{b['RUN'].value}", "bundle_dir": f"{b['DURABLE_DIR'].value or b['DATA_DIR'].value}/{b['RUN'].value}",
         "run_word": quote.Safe("${RUN:-" + run_word(b["RUN"].value) + "}"), "session_s": b["SESSION_S"].value if b["KIND"].value == "notebook" else 0, "away": [one.split(" ", 2)[2] for one in b["AWAY"].value], "adopt": adopt(b["KIND"].value), "need_flags": quote.Safe(need_flags(b)),
         "job_minutes": int(b.budget["minutes"] * 6 / 5) + 15, "each_minutes": quote.Safe(f"{b.job['needs']['minutes']:g}"), "stop_days": next((one["retention_days"] for one in b.actions if one["like"] == "stop"), None),
-        "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
+        "words_of": words_of, "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
         "long_job": b.budget["minutes"] > 60, "action_of": lambda action: how(b, action), "spaced": lambda items: ", ".join(items) or "nothing",
         "data_stays": outlives(b.data, b.meter_stop), "asked": asked(b), "spaced_or_dash": lambda items: ", ".join(items) or "–",
     }
@@ -151,6 +151,11 @@ def how(b: Bindings, action: dict) -> quote.Safe:
     if "command" in action:
         return quote.code(" ".join(word.replace("{instance}", '"$INSTANCE"') for word in action["command"]))
     return quote.Safe("; ".join(prose(step) for step in action["steps"]))
+
+
+def words_of(command: list[str]) -> quote.Safe:
+    """A command's words as a person types them, the instance out of its variable."""
+    return quote.Safe(" ".join('"' + word.replace("{instance}", "${INSTANCE:?}") + '"' if "{instance}" in word else str(quote.word(word)) for word in command))
 
 
 def row_of(action: dict) -> str:

@@ -402,3 +402,53 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
   install_it
   [[ $(readlink "$D/box/current") != "$old" && $(ls -A "$D/box" | wc -l) -eq 3 ]]
 }
+
+# A stand-in for the platform's tool: what the version left lies in VERSION; its words are checked as the real one's parser takes them.
+version_tool() { # <state>
+  mkdir -p "$HOME/bin"
+  cat >"$HOME/bin/kaggle" <<TOOL
+#!/bin/bash
+[[ \$1 == kernels && \$3 == me/demo ]] || exit 2
+case \$2,\${*:4} in
+  status,) echo 'me/demo has status "KernelWorkerStatus.$1"' ;;
+  logs,-f) cat "$HOME/said" ;;
+  output,'-o -p '*) mkdir -p "\$6" && cp -R "$HOME/version/." "\$6" ;;
+  *) exit 2 ;;
+esac
+TOOL
+  chmod +x "$HOME/bin/kaggle"
+}
+p5_block() { # <step>    the first block behind it
+  awk -v step="**$1**" 'index($0, step) { here = 1 } here && /^ *```$/ && inside { exit } inside { print } here && /^ *```bash$/ { inside = 1 }' "$OUT/RUNBOOK.md"
+}
+
+@test "notebook: a pushed version is asked and brought home from here, when its box is gone (S82 S86 S87 S90)" {
+  compile_job kaggle "$ROOT/tests/fixtures/runbook/tiny.yaml"
+  export RUN=tiny LOCAL_DIR=$HOME/runs INSTANCE=me/demo PATH=$HOME/bin:$PATH
+  local copy=$BATS_TEST_TMPDIR/copy step
+  cp -R "$OUT" "$copy"
+  phase() { run --separate-stderr bash "$copy/local/verify_phase.sh" "$1"; }
+  phase 3
+  [[ $status -eq 69 && $output == *'NOT KNOWN'* ]] || fail_with 'without the tool'
+  version_tool ERROR
+  phase 4
+  [[ $status -eq 1 && $output == *FAIL* ]] || fail_with 'an error passed'
+  version_tool RUNNING
+  phase 3
+  [[ $status -eq 0 && $output == *PASS* ]] || fail_with 'P3'
+  cat "$OUT/notebook/install_cell.py" "$OUT/notebook/run_cell.py" >"$HOME/run.py"
+  "$PYTHON" "$HOME/run.py" >"$HOME/said" 2>&1
+  mkdir -p "$LOCAL_DIR/kaggle.tiny" && echo mine >"$LOCAL_DIR/kaggle.tiny/smoke.json"
+  mv "$DATA_DIR" "$HOME/version"
+  version_tool COMPLETE
+  unset DATA_DIR CODE_DIR
+  for step in P5.1 P5.3 P5.2 P5.4; do
+    run --separate-stderr bash -c "set -e; $(p5_block "$step")"
+    [[ $status -eq 0 ]] || fail_with "$step"
+    [[ $step != P5.1 || $output == *'session of run tiny: the queue ended with 0, aggregate with 0'* ]] || fail_with 'P5.1 does not tell'
+    [[ $step != P5.2 || $output == *2 ]] || fail_with 'not two records'
+  done
+  phase 5
+  [[ $status -eq 0 && $output == *'OK 2/2, errors 0'* ]] || fail_with 'P5'
+  [[ $(<"$LOCAL_DIR/kaggle.tiny/smoke.json") == mine && -s $LOCAL_DIR/kaggle.tiny.logs.tgz ]]
+}

@@ -163,7 +163,7 @@ expected:
 }
 
 @test "verify_phase: where nothing leads to the box, a block for the box is shown, not run here" {
-  compile_job kaggle demo
+  compile_job colab demo
   phase 3
   refused 69 'for the box' 'type it on the box: '
   phase 5

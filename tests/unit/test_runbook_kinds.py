@@ -4,7 +4,7 @@ import re
 
 import pytest
 from generator import render
-from runbook_pages import PROFILES, bound, outside_fences, section, text
+from runbook_pages import PROFILES, blocks, bound, outside_fences, section, text
 
 KIND = {profile: bound(profile)["KIND"].value for profile in PROFILES}
 NOTEBOOKS = [profile for profile in PROFILES if KIND[profile] == "notebook"]
@@ -34,3 +34,35 @@ def test_more_room_is_a_remedy_that_can_be_had(profile):  # S108 case 38: nobody
     assert f"Not enough room: {remedy}" in section(page, "Phase 0: environment audit")
     assert f"**{remedy}" in next(line for line in page.splitlines() if line.startswith("| `disk_full`"))
     assert ("ask for a larger disk" in page) == (remedy == "ask for a larger disk")
+
+
+@pytest.mark.parametrize("profile", NOTEBOOKS)
+def test_a_notebook_tells_one_story_of_ssh(profile):  # S38: no "there is no ssh" beside a way to use it
+    page, flavour = text(profile), bound(profile).profile["network"]["ssh"]["flavour"]
+    p12 = next(line for line in page.splitlines() if "**P1.2**" in line)
+    assert ("no ssh" in p12) == (flavour == "none") and "ProxyCommand" not in page
+    assert ("Nothing in this file goes through ssh" in p12 and "For a look by hand there is one:" in p12) == (flavour != "none")
+    assert ("No ssh here" in page) == (flavour == "none") and "needs ssh" not in page
+    for body in blocks(page, "bash") + blocks(page, "bash verify"):
+        assert not re.search(r"\bssh\b", body)
+
+
+def test_what_a_pushed_version_can_not_be_told_is_asked_from_home():  # S82 S86 S87: its box takes no words, and is gone at the end
+    page = text("kaggle")
+    for heading in ("Phase 3: detached launch", "Phase 4: monitoring"):
+        assert blocks(section(page, heading), "bash verify") == [
+            'said=$(kaggle kernels status "${INSTANCE:?}") && printf \'%s\\n\' "$said" | grep -E "QUEUED|RUNNING|COMPLETE"\n']
+    assert 'kaggle kernels logs "${INSTANCE:?}" -f' in section(page, "Phase 4: monitoring")
+    assert "kaggle kernels push -p DIR -t SECONDS" in section(page, "Phase 3: detached launch").split("**P3.3**")[0]
+    home = section(page, "Phase 5: aggregate, pull, verify, teardown")
+    assert "nothing can be typed there any more" in home.split("**P5.2**")[0]
+    for body in blocks(home, "bash"):
+        assert "/kaggle/" not in body and "DATA_DIR" not in body, body
+    assert 'kaggle kernels output "${INSTANCE:?}" -o -p ' in home.split("**P5.3**")[1].split("**P5.4**")[0]
+    # The private dataset that carries the code is made where the code is brought.
+    assert "kaggle datasets create -p DIR" in section(page, "Phase 1: connection and credentials").split("**P1.5**")[1].split("**P1.6**")[0]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_nothing_is_said_of_a_version_elsewhere(profile):
+    assert ("pushed version" in text(profile)) == ("from_home" in bound(profile).profile["daemon"]) == (bound(profile)["DETACH"].value == "commit")
