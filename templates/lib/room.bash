@@ -98,6 +98,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
         esac
       fi
       ;;
+    mount-parent) # a folder that a mount one above it brings along
+      if ! mount_type "${1%/*}"; then
+        REPLY="${1%/*} is not a mount point: the storage is not attached, and files in $1 would go to another disk"
+      elif [[ ! -d $1 ]]; then
+        REPLY="${1%/*} is mounted, and $1 is not in it"
+      else REPLY=; fi
+      ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
     *) REPLY="the proof '$2' is not known" ;;

@@ -61,6 +61,7 @@ find_tier_out() { # <proof> <path>
   (expand_path path) 2>/dev/null || return 1
   expand_path path
   path=${path%/}
+  [[ $1 != mount-parent ]] || path=${path%/*}
   if mount_type "$path"; then
     mount_kind "$REPLY"
     case $1,$REPLY in

@@ -8,7 +8,7 @@ bats_require_minimum_version 1.5.0
 setup() {
   common_setup
   local profile=$BATS_FILE_TMPDIR/notebook.yaml
-  [[ -e $profile ]] || sed -e 's|path: /content/drive/MyDrive|path: $DRIVE|' -e 's|proof: mount|proof: none|' "$ROOT/profiles/colab.yaml" >"$profile"
+  [[ -e $profile ]] || sed -e 's|path: /content/drive/MyDrive|path: $DRIVE|' -e 's|proof: mount-parent|proof: none|' "$ROOT/profiles/colab.yaml" >"$profile"
   compile_job "$profile" "$ROOT/tests/fixtures/trainers/job.yaml"
   export DATA_DIR=$BATS_TEST_TMPDIR/data SCRATCH=$BATS_TEST_TMPDIR/scratch CODE_DIR=$BATS_TEST_TMPDIR/code DRIVE=$BATS_TEST_TMPDIR/drive RUN=r CRED_FILE='' HF_HOME=''
   mkdir -p "$DRIVE" "$SCRATCH" "$CODE_DIR"
@@ -309,17 +309,22 @@ runpy.run_path(cell)' "$OUT/notebook/run_cell.py" "$Q" >"$HOME/said" 2>&1 &
   [[ $status -eq 0 && $(starts a) -eq 1 && -e $CODE_DIR/list.txt ]] || fail_with 'not linked afterwards'
 }
 
-@test "notebook: a Drive that was not mounted is a folder of the disk that goes; My Drive lies one below the mount" {
+@test "notebook: a Drive that was not mounted is a folder of the disk that goes; My Drive lies one below the mount (case 91)" {
   local profile=$BATS_TEST_TMPDIR/drive.yaml
   sed 's|path: /content/drive/MyDrive|path: $DRIVE/MyDrive|' "$ROOT/profiles/colab.yaml" >"$profile"
   compile_job "$profile" "$ROOT/tests/fixtures/trainers/job.yaml"
   cell a ok
   install_it
   mkdir "$DRIVE/MyDrive"
+  # What preflight says of a folder of ours on it (durable storage on Drive, against the advice, is a person's to choose).
+  said_of_drive() { DURABLE_DIR=$DRIVE/MyDrive/keep bash "$D/box/current/preflight.sh" 2>/dev/null | grep -E 'tier drive' | grep -qF -- "$1"; }
+  said_of_drive "$DRIVE is not a mount point" || fail_with 'preflight took a folder of the disk for Drive'
   session
   [[ $status -eq 0 && $stderr == *"drive: $DRIVE/MyDrive is not there"* && $output == *'and nowhere else'* && ! -e $DRIVE/MyDrive/gpu-runbook ]] || fail_with 'not mounted'
   mount -t tmpfs -o size=1m tmpfs "$DRIVE" 2>/dev/null || missing_tool 'mount (root)'
+  said_of_drive "and $DRIVE/MyDrive is not in it" || fail_with 'preflight misses My Drive'
   mkdir "$DRIVE/MyDrive"
+  said_of_drive "$DRIVE/MyDrive is there, by its proof (mount-parent)" || fail_with 'preflight does not take the mounted Drive'
   session
   [[ $status -eq 0 && $output == *"for the next session, at $DRIVE/MyDrive/gpu-runbook/r" && -s $DRIVE/MyDrive/gpu-runbook/r/run.json ]] || fail_with 'mounted'
 }

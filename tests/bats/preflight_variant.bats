@@ -178,3 +178,15 @@ fine() { ! grep -qE '^  FAIL +tier ' <<<"$output" || fail_with 'a tier failed'; 
   umount "$tier"
   says FAIL file-storage "$tier is mounted, but"
 }
+
+# Case 91: Drive is mounted at /content/drive, and My Drive, which the profile names, is a folder in it.
+@test "preflight: a Drive that was left out shows by what is mounted one above it" {
+  compiled_for colab --without drive
+  mounts
+  preflight
+  says ok drive 'left out, and not here'
+  mounts '/content/drive fuse.drive'
+  preflight
+  fine
+  says note drive '/content/drive is mounted; it was left out'
+}
