@@ -53,7 +53,11 @@ ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
     ended_well "P5, block $n"
     [[ $n != 2 || $output == *2 ]] || fail_with 'not two records'
   done
-  tar -tzf "$HOME/gpu-runs/local.tiny.logs.tgz" | grep -q 'attempt-001.log' || fail_with 'the logs are not home'
+  # All that a teardown would name as in no bundle, but code and checkpoints.
+  for n in logs/k1/attempt-001.log formal.log environment.txt starts/; do
+    tar -tzf "$HOME/gpu-runs/local.tiny.logs.tgz" | grep -qxF "./$n" || fail_with "$n is not home"
+  done
+  ! tar -tzf "$HOME/gpu-runs/local.tiny.logs.tgz" | grep -qE '^./(code|cells|final_ckpts|box)/' || fail_with 'more than the logs'
   type_block 'Phase 5' 'bash verify' 1
   ended_well 'P5' && [[ $output == *'OK 2/2, errors 0'* ]]
   type_block 'Phase 5' bash 5

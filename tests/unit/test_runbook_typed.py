@@ -1,5 +1,6 @@
 """The runbook as a person types it: what newcomers ran into, each run or read for every profile that it touches."""
 
+import os
 import re
 import subprocess
 
@@ -159,9 +160,32 @@ def test_adopt_is_told_where_it_is_needed(profile):  # F23 case 131: the old box
 def test_the_logs_can_be_fetched(profile):
     part = section(text(profile), "Phase 5: aggregate, pull, verify, teardown")
     came = "from_home" in bound(profile).profile["daemon"]
-    assert ("training logs are no part of the results; they came along" if came else "training logs are no part of the results and stay on the box") in part
+    assert ("are no part of the results; they came along" if came else "are no part of the results and stay on the box") in part
     assert any("logs.tgz" in body and "tar -czf" in body for body in blocks(part, "bash"))
     assert part.index("logs.tgz") < part.index("**P5.8**")
+
+
+def test_the_launch_is_verified_by_what_a_cell_prints(tmp_path):  # S66 S67: formal.log alone shows no step
+    block = blocks(section(text("local"), "Phase 3: detached launch"), "bash verify")[0]
+    run = tmp_path / "demo"
+    (run / "logs/a").mkdir(parents=True)
+    (run / "formal.json").write_text('{\n  "state": "running",\n')
+    (run / "formal.log").write_text("step queue\n")
+
+    def typed():
+        return subprocess.run(["bash", "-c", block], env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DATA_DIR": str(tmp_path)}, capture_output=True, text=True)
+    # The first cell has not printed yet: that is no failure, but shows nothing.
+    assert typed().returncode == 0 and typed().stdout == '  "state": "running",\nstep queue\n'
+    (run / "logs/a/attempt-001.log").write_text("gpu-runbook: cell a attempt 1\nepoch 1/12 loss 0.5\n")
+    assert typed().stdout.endswith("step queue\nepoch 1/12 loss 0.5\n")
+    (run / "formal.json").write_text('{\n  "state": "failed",\n')
+    assert typed().returncode == 1
+
+
+@every
+def test_another_interpreter_for_the_smoke_is_named(profile):  # S54: the machine's python3 seldom has the job's packages
+    part = section(text(profile), "Phase 2: queue and smoke")
+    assert "`PY=/full/path local/smoke.sh`" in part.split("**P2.1**")[1].split("**P2.2**")[0]
 
 
 def test_git_is_announced_and_the_line_ends_are_committed(tmp_path):  # S21 U26: else the launch gate refuses later
