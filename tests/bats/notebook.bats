@@ -459,3 +459,21 @@ p5_block() { # <step>    the first block behind it
   [[ $status -eq 0 && $output == *'OK 2/2, errors 0'* ]] || fail_with 'P5'
   [[ $(<"$LOCAL_DIR/kaggle.tiny/smoke.json") == mine && -s $LOCAL_DIR/kaggle.tiny.logs.tgz ]]
 }
+
+@test "notebook: the blocks of a session's own box show what a cell prints, and bring the results home as one file (S67 S87 S90)" {
+  compile_job colab "$ROOT/tests/fixtures/runbook/tiny.yaml"
+  export RUN=tiny LOCAL_DIR=$HOME/runs
+  local step verify
+  install_it && machine
+  D=$DATA_DIR/tiny
+  "$PYTHON" "$OUT/notebook/run_cell.py" >/dev/null 2>&1
+  echo 'epoch 1/12' >>"$D/logs/k1/attempt-001.log"
+  verify=$(awk '/^## Phase 3/ { here = 1 } here && /^```$/ && inside { exit } inside { print } here && /^```bash verify/ { inside = 1 }' "$OUT/RUNBOOK.md")
+  run --separate-stderr bash -c "$verify"
+  [[ $status -eq 0 && $output == *k1*'epoch 1/12'* && $output != *'environment names'* ]] || fail_with 'P3'
+  run --separate-stderr bash -c "set -e; cd $(printf %q "$HOME"); $(p5_block P5.2); $(p5_block P5.3); $(p5_block P5.4); mv \"\$DATA_DIR\"/home.tar .
+    mkdir -p \"\$LOCAL_DIR/colab.tiny\" && tar -xof home.tar -C \"\$LOCAL_DIR/colab.tiny\""
+  [[ $status -eq 0 && $output == 2 && -s $DATA_DIR/logs.tgz ]] || fail_with 'P5'
+  run --separate-stderr bash "$OUT/local/verify_phase.sh" 5
+  [[ $status -eq 0 && $output == *'OK 2/2, errors 0'* ]] || fail_with 'verify P5'
+}

@@ -166,6 +166,10 @@ expected:
   compile_job colab demo
   phase 3
   refused 69 'for the box' 'type it on the box: '
+  phase 1
+  # What is shown can be typed as it stands.
+  refused 69 'type it on the box: '
+  bash -n <<<"${stderr##*type it on the box: }" || fail_with 'what is shown is no command'
   phase 5
   ends_in 69 'NOT KNOWN'
 }
