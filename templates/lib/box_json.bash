@@ -1,6 +1,6 @@
 # lib/box_json.bash: what the laptop knows of the box: L/box.json (docs/contracts.md, section 8).
 # needs: exit log file record ssh
-# reads: L PROFILE KIND, INSTANCE from the environment
+# reads: L PROFILE KIND DATA_DIR DURABLE_DIR, INSTANCE from the environment
 
 # Read L/box.json into KNOWN_RUN_ID KNOWN_INSTANCE; both empty where there is none yet.
 read_box_json() {
@@ -11,6 +11,19 @@ read_box_json() {
   ((rc == 0)) || return 0
   # shellcheck disable=SC2034 # not every script asks for the instance
   KNOWN_RUN_ID=${R_run_id-} KNOWN_INSTANCE=${R_instance-}
+}
+
+# The folders that push was told, as L/box.json says right after it was read: in others a run of this name may be another one,
+# or none, and a shell in which DATA_DIR was not set would take the profile's. TYPED: names whose option is on this command line.
+same_places() { # <exit code> <remedy>
+  local REPLY name known
+  for name in DATA_DIR DURABLE_DIR; do
+    known=R_data_dir
+    [[ $name == DATA_DIR ]] || known=R_durable_dir
+    [[ -n ${!known+x} && " ${TYPED-} " != *" $name "* ]] || continue
+    record_fit "${!name}"
+    [[ $REPLY == "${!known}" ]] || refuse "$1" "$name is '$REPLY'" "push had '${!known}' ($L/box.json)" "set $name to that; $2"
+  done
 }
 
 # The id that the box shows must be the one that we know, before any byte is taken from it.
@@ -30,6 +43,8 @@ write_box_json() { # <run id or empty> <host name of the box> <instance>
   record_text host "$2"
   record_text instance "$3"
   record_text host_key "$key"
+  record_text data_dir "$DATA_DIR"
+  record_text durable_dir "$DURABLE_DIR"
   record_close
   replace_file "$L/box.json" "$RECORD"
 }

@@ -282,3 +282,25 @@ make_data() {
   FS_NAME='my fs' run --separate-stderr "$OUT/local/pull.sh" demo-pod
   [[ $stderr == *"nfs/my fs/r1"* && $stderr != *'is not set'* ]] || fail_with pull
 }
+
+@test "push: its folders are remembered, and another shell that does not say them changes, looks at and pulls nothing (S62 S63 F2)" {
+  sshd_start
+  run --separate-stderr push
+  compile_job generic-ssh "$BATS_TEST_TMPDIR/full.yaml"
+  local words L=$LOCAL_DIR/generic-ssh.r1
+  [[ $status -eq 0 ]] && grep -qx "  \"data_dir\": \"$BOX/data\"," "$L/box.json" && grep -qx "  \"durable_dir\": \"$BOX/durable\"" "$L/box.json"
+  cp "$L/box.json" "$BATS_TEST_TMPDIR/before"
+  for words in push patrol pull; do
+    DATA_DIR=$BOX/elsewhere run --separate-stderr "$OUT/local/$words.sh" demo-pod --durable-dir "$BOX/durable"
+    refused 78 "DATA_DIR is '$BOX/elsewhere'; push had '$BOX/data'"
+    DATA_DIR=$BOX/data run --separate-stderr "$OUT/local/$words.sh" demo-pod
+    refused 78 "push had '$BOX/durable'"
+    cmp "$L/box.json" "$BATS_TEST_TMPDIR/before"
+  done
+  [[ ! -e $BOX/elsewhere ]]
+  # The same folders from the environment will do; an option says that another one is meant.
+  DATA_DIR=$BOX/data DURABLE_DIR=$BOX/durable run --separate-stderr "$OUT/local/push.sh" demo-pod
+  [[ $status -eq 0 ]]
+  run --separate-stderr "$OUT/local/push.sh" demo-pod --data-dir "$BOX/new" --durable-dir "$BOX/durable"
+  [[ $status -eq 0 && -d $BOX/new/r1/box ]] && grep -qx "  \"data_dir\": \"$BOX/new\"," "$L/box.json"
+}

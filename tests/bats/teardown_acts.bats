@@ -262,3 +262,20 @@ ENTRIES
   run --separate-stderr "$TD" finish --run --approve "${OK/terminate/finish}" </dev/null
   refused 77 'not in order'
 }
+
+@test "teardown: a run that was pushed to other folders than these is not overlooked where nothing of it is home (S95 F43)" {
+  # Pushed before it began, so that box.json knows no run yet; it has ended, and was never pulled.
+  rm -rf "${L:?}"/* && rm -rf "${B:?}"
+  record "$L/box.json" 'schema:"box/1"' 'run_id:""' 'profile:"machine"' 'host:"local"' 'instance:"box-7"' 'host_key:""' \
+    "data_dir:\"$DATA_DIR\"" "durable_dir:\"$DURABLE_DIR\""
+  run --separate-stderr "$TD" terminate
+  refused 77 'nothing of it is home'
+  mkdir "$BATS_TEST_TMPDIR/elsewhere"
+  TYPED=DATA_DIR DATA_DIR=$BATS_TEST_TMPDIR/elsewhere run --separate-stderr "$TD" terminate
+  refused 77 "push had '$DATA_DIR'"
+  run --separate-stderr "$TD" terminate --data-dir "$BATS_TEST_TMPDIR/elsewhere"
+  refused 77 "push had '$DATA_DIR'"
+  run --separate-stderr "$TD" terminate --durable-dir "$BATS_TEST_TMPDIR/elsewhere"
+  refused 77 "push had '$DURABLE_DIR'"
+  not_acted
+}
