@@ -63,7 +63,7 @@ bundle_folder() {
     [[ ! -d $dir ]] || kill -0 "${dir##*.}" 2>/dev/null || rm -rf -- "${dir:?}"
   done
   REPLY=$L/.partial/bundle.$$
-  rm -rf -- "${REPLY:?}" && mkdir -- "$REPLY" || refuse "$EX_NOROOM" "$REPLY" "the folder cannot be made" "look at LOCAL_DIR: room, rights"
+  { rm -rf -- "${REPLY:?}" && mkdir -- "$REPLY"; } || refuse "$EX_NOROOM" "$REPLY" "the folder cannot be made" "look at LOCAL_DIR: room, rights"
 }
 
 push_code() {
