@@ -53,7 +53,10 @@ def test_what_a_pushed_version_can_not_be_told_is_asked_from_home():  # S82 S86 
         assert blocks(section(page, heading), "bash verify") == [
             'said=$(kaggle kernels status "${INSTANCE:?}") && printf \'%s\\n\' "$said" | grep -E "QUEUED|RUNNING|COMPLETE"\n']
     assert 'kaggle kernels logs "${INSTANCE:?}" -f' in section(page, "Phase 4: monitoring")
-    assert "kaggle kernels push -p DIR -t SECONDS" in section(page, "Phase 3: detached launch").split("**P3.3**")[0]
+    push = re.search(r"kaggle kernels push -p DIR -t (\d+)", section(page, "Phase 3: detached launch").split("**P3.3**")[0])
+    # S11: a limit of the push that is shorter than the session's own clock kills the run before it has saved and aggregated.
+    assert push and int(push[1]) >= bound("kaggle")["SESSION_S"].value + 3600
+    assert "then the push of `run.py`" in section(page, "Short path")
     home = section(page, "Phase 5: aggregate, pull, verify, teardown")
     assert "nothing can be typed there any more" in home.split("**P5.2**")[0]
     for body in blocks(home, "bash"):
