@@ -95,6 +95,7 @@ expected:
   compile_job local demo
   phase 2
   ends_in 1 'FAIL (exit code'
+  ends_in 1 '; do the steps P'
   [[ $output == *'smoke.json: No such file'* ]]
   phase 5
   ends_in 69 'NOT KNOWN'
@@ -123,6 +124,7 @@ expected:
     put_block 3 "exit $code" x
     phase 3
     ends_in 69 "NOT KNOWN (exit code $code"
+    ends_in 69 '; is a step P3.x still open, does the box answer'
   done
 }
 
