@@ -78,9 +78,10 @@ def _interruption_row(b: Bindings) -> str:
 
 
 def _trap_row(b: Bindings) -> str:
-    """Names only: the sentences are long, and stand in the runbook."""
+    """Names only, those of every variant: the sentences are long, and stand in the runbook."""
+    profile = b.profile_doc.data
     return _row([_name(b), *(_codes([one["id"] for one in part]) or "none known" for part in (
-        b.profile["interruption"]["clocks"], b.profile["teardown"]["cost_traps"], b.profile["gotchas"]))])
+        profile["interruption"]["clocks"], profile["teardown"]["cost_traps"], profile["gotchas"]))])
 
 
 def _name(b: Bindings) -> str:

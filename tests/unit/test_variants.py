@@ -171,6 +171,8 @@ def test_runpod_without_its_volume():
     assert "| storage after `terminate` | nothing" in page and "What goes on costing after `terminate`: nothing" in page
     assert "none is left here, so keep a second copy at home" in page and "--volume-in-gb" in page
     whole = text("runpod")
+    # And the other way round: a Pod with the volume has no disk of its own that could cost double.
+    assert "**stopped-disk-double**" in section(page, "Danger clocks") and "**stopped-disk-double**" not in whole and "at twice its" not in whole
     assert "**network-volume-unpaid**" in whole and "Attach the network volume first" in whole and "--network-volume-id" in whole
 
 
