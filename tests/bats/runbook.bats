@@ -102,6 +102,44 @@ ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
   [[ $status -ne 0 ]] || fail_with 'P2 passed for a run that never was, by the record of another'
 }
 
+@test "runbook: pull-only, the old box is gone: what was pulled goes back to the new one, and only the rest runs (case 131 F23)" {
+  need_tool git tmux rsync
+  local line
+  sshd_start
+  printf '%s\n' "  UserKnownHostsFile $SSHD_DIR/known" >>"$SSHD_DIR/client"
+  compile_job generic-ssh tests/fixtures/runbook/tiny.yaml
+  mkdir "$BATS_TEST_TMPDIR/src" && echo '*.sh text eol=lf' >"$BATS_TEST_TMPDIR/src/.gitattributes"
+  make_repository "$BATS_TEST_TMPDIR/src"
+  VALUES="$(block 'Your values' bash 1 | sed 's/HOST=[^ ]*/HOST=demo-pod/; s/INSTANCE=""/INSTANCE=pod-1/; s/CODE_DIR=.*//')"$'\n'
+  type_block 'Phase -1' 'bash verify' 1
+  ended_well 'P-1'
+  launch() { # [anything: what was pulled is sent back]
+    type_block 'Phase 1' bash 1
+    ended_well 'push'
+    [[ -z ${1-} ]] || { type_block 'Failure handling' bash 1 && ended_well 'sent back'; }
+    type_block 'Phase 2' bash 3
+    ended_well 'P2.6'
+    type_block 'Phase 3' bash 2
+    ended_well 'P3.2'
+    wait_for 60 grep -q '"state": "success"' "$BOX_HOME/gpu-runs/tiny/formal.json"
+  }
+  launch
+  type_block 'Phase 5' bash 3
+  ended_well 'P5.3'
+  # As if it had been pulled when the first of the two was done; then the box is gone, and its successor is empty.
+  rm -rf "$HOME"/gpu-runs/generic-ssh.tiny/{final_ckpts/k2,records/k2.json,records/k2.sha256}
+  rm -rf "${BOX_HOME:?}"/* && rm "$SSHD_DIR/known" && sshd_new_key
+  type_block 'Phase -1' 'bash verify' 1
+  run --separate-stderr bash -c "cd $(printf '%q' "$OUT") && $VALUES CODE_DIR=$(printf '%q' "$CODE_DIR") local/push.sh demo-pod --new-host-key"
+  ended_well 'push to the new box'
+  launch back
+  [[ ! -e $BOX_HOME/gpu-runs/tiny/logs/k1 && -s $BOX_HOME/gpu-runs/tiny/logs/k2/attempt-001.log ]] || fail_with 'a pulled cell ran again, or the other did not'
+  type_block 'Phase 5' bash 3
+  ended_well 'P5.3 of the same run'
+  type_block 'Phase 5' 'bash verify' 1
+  ended_well 'P5' && [[ $output == *'OK 2/2, errors 0'* ]]
+}
+
 @test "runbook: the one Slurm job takes the run over from another node, aggregates, and leaves box/ as it was (case 131 F23)" {
   need_tool git rsync
   local line
