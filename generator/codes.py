@@ -181,6 +181,11 @@ PROFILE = {
         "nothing is said of some box",
         "A field that every profile has, or a list that is never empty, says something whichever optional tiers are left out: add `without:` or `with:` to the text, or an item.",
     ),
+    "P340": (
+        "warning",
+        "a sentence names what may be missing",
+        "The name or the path of an optional tier stands in a text that a box without it is told too. Let the text or its item depend on the tier.",
+    ),
 }
 
 JOB = {

@@ -27,7 +27,7 @@ from .rules_storage import (
     tiers_known,
 )
 from .rules_teardown import commands_once, deletes_storage, rented_is_touched
-from .rules_variants import depends_on_optional, something_is_left
+from .rules_variants import depends_on_optional, names_what_may_be_missing, something_is_left
 from .secrets import named_secret, secret_in
 
 Found = Iterator[Diagnostic]
@@ -369,4 +369,5 @@ PROFILE_RULES: list[Rule] = [
     gone_looks,
     depends_on_optional,
     something_is_left,
+    names_what_may_be_missing,
 ]

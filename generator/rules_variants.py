@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from .diagnostics import Diagnostic, closest
@@ -10,6 +11,8 @@ from .validate import dotted, merged, schema_of
 from .variants import MARKS, is_wording, marked, optional_tiers, stays
 
 Found = Iterator[Diagnostic]
+# Fields that name tiers or cite a page, and tell nobody anything.
+NAMES = frozenset({"source", "path", "data", "durable", "deletes", "danger_clocks", "tier", *MARKS})
 
 
 def depends_on_optional(case: Case) -> Found:
@@ -57,6 +60,36 @@ def something_is_left(case: Case) -> Found:
                     where = "without " + ", ".join(without) if without else "for the box that has every tier"
                     yield case.say("P339", (*path, key), f"nothing is left of {dotted(path[:-1])} {where}", "add what is true there")
                     break
+
+
+def names_what_may_be_missing(case: Case) -> Found:
+    """P340: a sentence names an optional tier and does not depend on it."""
+    tiers, durables = case.p["storage"]["tiers"], case.p["storage"]["durable"]
+    marks = dict(marked(case.p))
+    for index, tier in enumerate(tiers):
+        if not tier.get("optional"):
+            continue
+        names = [re.escape(tier["name"]).replace(r"\-", "[- _]?") + "s?"]
+        if tier["path"] not in [one["path"] for one in tiers if one is not tier]:
+            names.append(re.escape(tier["path"]))
+        wanted = re.compile(rf"(?<![\w/.-])(?:{'|'.join(names)})(?![\w-])", re.I)
+        # What an action deletes alone goes with it by itself.
+        own = [("storage", "tiers", index)] + [path for path, item in marks.items() if item.get("needs_tier") == tier["name"]]
+        own += [(*path, "with") for path, item in marks.items() if item.get("tier") == tier["name"]]
+        own += [
+            ("teardown", "actions", at)
+            for at, action in enumerate(case.p["teardown"]["actions"])
+            if action["like"] == "storage" and set(action.get("deletes", durables)) <= {tier["name"]}
+        ]
+        for path, value in case.scalars:
+            if isinstance(value, str) and path[0] != "overrides" and wanted.search(value) and not NAMES & set(path):
+                if not any(path[: len(one)] == one for one in own):
+                    yield case.say(
+                        "P340",
+                        path,
+                        f"'{wanted.search(value)[0]}' may be missing: tier '{tier['name']}' is optional",  # type: ignore[index]
+                        "say what is true with it and without it, {tier, with, without}, or give the item needs_tier",
+                    )
 
 
 def _schema(path: tuple) -> dict:
