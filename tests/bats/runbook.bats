@@ -128,8 +128,14 @@ ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
   ended_well 'P5.3'
   # As if it had been pulled when the first of the two was done; then the box is gone, and its successor is empty.
   rm -rf "$HOME"/gpu-runs/generic-ssh.tiny/{final_ckpts/k2,records/k2.json,records/k2.sha256}
-  rm -rf "${BOX_HOME:?}"/* && rm "$SSHD_DIR/known" && sshd_new_key
+  rm -rf "${BOX_HOME:?}"/* && sshd_new_key
   type_block 'Phase -1' 'bash verify' 1
+  [[ $status -ne 0 ]] || fail_with 'ssh took another host key'
+  # shellcheck disable=SC2016 # as it stands there: P-1.10 names what makes ssh itself look anew
+  grep -qF 'ssh-keygen -R "[$ADDRESS]:$PORT"' "$OUT/RUNBOOK.md"
+  ADDRESS=127.0.0.1 PORT=$SSHD_PORT && ssh-keygen -f "$SSHD_DIR/known" -R "[$ADDRESS]:$PORT" 2>/dev/null
+  type_block 'Phase -1' 'bash verify' 1
+  ended_well 'P-1 of the new box'
   run --separate-stderr bash -c "cd $(printf '%q' "$OUT") && $VALUES CODE_DIR=$(printf '%q' "$CODE_DIR") local/push.sh demo-pod --new-host-key"
   ended_well 'push to the new box'
   launch back
