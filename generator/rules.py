@@ -16,6 +16,7 @@ from .codes import severity
 from .diagnostics import Diagnostic
 from .load import Document
 from .validate import MAX_FINDINGS
+from .variants import marked
 
 
 @dataclass
@@ -42,6 +43,11 @@ class Case:
     def scalars(self) -> list[tuple[tuple, object]]:
         """Every scalar of the profile with its path; several rules look at all of them."""
         return list(walk(self.p))
+
+    @functools.cached_property
+    def marks(self) -> list[tuple[tuple, dict]]:
+        """What depends on an optional tier, with its path."""
+        return list(marked(self.p))
 
     def say(self, code: str, path: tuple, message: str, hint: str = "", at_key: bool = False, mild: bool = False) -> Diagnostic:
         """A finding at a path of the profile (P) or the job (J); `mild` makes a warning of what is an error else."""

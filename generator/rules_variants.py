@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from .diagnostics import Diagnostic, closest
 from .rules import Case
 from .validate import dotted, merged, schema_of
-from .variants import MARKS, is_wording, marked, optional_tiers, stays
+from .variants import MARKS, is_wording, optional_tiers, stays
 
 Found = Iterator[Diagnostic]
 # Fields that name tiers or cite a page, and tell nobody anything.
@@ -18,7 +18,7 @@ NAMES = frozenset({"source", "path", "data", "durable", "deletes", "danger_clock
 def depends_on_optional(case: Case) -> Found:
     """P301: unknown tier; P338: a tier that every box has."""
     names, optional = [tier["name"] for tier in case.p["storage"]["tiers"]], optional_tiers(case.p)
-    for path, item in marked(case.p):
+    for path, item in case.marks:
         for key in ("tier",) if is_wording(item) else MARKS:
             name = item.get(key)
             if name is None or name in optional:
@@ -40,7 +40,7 @@ def something_is_left(case: Case) -> Found:
     optional = optional_tiers(case.p)
     boxes = list(dict.fromkeys([(), *((name,) for name in optional), tuple(optional)]))
     lists: set[tuple] = set()
-    for path, item in marked(case.p):
+    for path, item in case.marks:
         key = next(key for key in ("tier", *MARKS) if key in item)
         if path[:2] == ("teardown", "actions") and len(path) == 3 and item["verb"] == case.p["teardown"]["meter_stop"]:
             yield case.say("P305", (*path, key), f"'{item['verb']}' stops the meter of every box, whatever tiers it has", "delete this line")
@@ -65,7 +65,7 @@ def something_is_left(case: Case) -> Found:
 def names_what_may_be_missing(case: Case) -> Found:
     """P340: a sentence names an optional tier and does not depend on it."""
     tiers, durables = case.p["storage"]["tiers"], case.p["storage"]["durable"]
-    marks = dict(marked(case.p))
+    marks = dict(case.marks)
     for index, tier in enumerate(tiers):
         if not tier.get("optional"):
             continue
@@ -81,8 +81,12 @@ def names_what_may_be_missing(case: Case) -> Found:
             for at, action in enumerate(case.p["teardown"]["actions"])
             if action["like"] == "storage" and set(action.get("deletes", durables)) <= {tier["name"]}
         ]
+        # Most sentences hold no word of it; a pattern is slow.
+        hints = (tier["name"].split("-")[0], tier["path"].lower())
         for path, value in case.scalars:
-            if isinstance(value, str) and path[0] != "overrides" and wanted.search(value) and not NAMES & set(path):
+            if not isinstance(value, str) or hints[0] not in (low := value.lower()) and hints[1] not in low or not wanted.search(value):
+                continue
+            if path[0] != "overrides" and not NAMES & set(path):
                 if not any(path[: len(one)] == one for one in own):
                     yield case.say(
                         "P340",

@@ -46,7 +46,7 @@ def _inlined(letter: str, schema: Any) -> Any:
         return [_inlined(letter, each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _inlined(letter, each) for key, each in merged(letter, schema).items() if key != "$defs"}
+    return {key: _inlined(letter, each) for key, each in merged(letter, schema).items() if key not in ("$defs", "$comment")}
 
 
 def merged(letter: str, schema: dict) -> dict:
