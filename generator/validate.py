@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -14,6 +16,8 @@ from .load import Document
 
 SCHEMA_DIR = Path(__file__).resolve().parent.parent / "schema"
 MAX_FINDINGS = 300  # nobody reads more, and a file of the wrong kind may hold a million
+# What a schema of a text may say; of a mapping in place of a text jsonschema sees to the rest.
+LEAF = {"type", "enum", "minLength", "maxLength", "pattern", "title", "description", "examples", "form", "properties", "required", "additionalProperties"}
 TEXT = ["string", "object"]  # a text, or one for each of two boxes: {tier, with, without}
 _KINDS = {
     "object": "a mapping",
@@ -36,8 +40,25 @@ def schema_of(letter: str) -> dict:
 @lru_cache(maxsize=None)
 def _validator(letter: str):
     from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
 
-    return Draft202012Validator(_inlined(letter, schema_of(letter)))
+    return extend(Draft202012Validator, {"leaf": _leaf})(_inlined(letter, schema_of(letter)))
+
+
+def _leaf(validator, leaf: tuple, value: Any, schema: dict):
+    """A text, or one of several words, that is right at first sight; of what is not jsonschema says why."""
+    whole, options, least, most, matches = leaf
+    if isinstance(value, str) and (value in options if options else least <= len(value) <= most and (matches is None or matches(value))):
+        return ()
+    return validator.descend(value, whole)
+
+
+def _leaves(schema: dict) -> dict:
+    """A schema of a text as one keyword: most of a file are texts, and each keyword costs a call."""
+    if schema.keys() - LEAF or schema.get("type") not in ("string", TEXT) and not all(isinstance(each, str) for each in schema.get("enum", (None,))):
+        return schema
+    matches = re.compile(schema["pattern"]).search if "pattern" in schema else None
+    return {"leaf": (schema, schema.get("enum"), schema.get("minLength", 0), schema.get("maxLength", sys.maxsize), matches)}
 
 
 def _inlined(letter: str, schema: Any) -> Any:
@@ -46,7 +67,7 @@ def _inlined(letter: str, schema: Any) -> Any:
         return [_inlined(letter, each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _inlined(letter, each) for key, each in merged(letter, schema).items() if key not in ("$defs", "$comment")}
+    return _leaves({key: _inlined(letter, each) for key, each in merged(letter, schema).items() if key not in ("$defs", "$comment")})
 
 
 def merged(letter: str, schema: dict) -> dict:
@@ -133,8 +154,6 @@ def _meaning(letter: str, path: tuple) -> str:
 
 def _many_cells(doc: Document, cells: list) -> list[Diagnostic]:
     """The schema's word on `cells`, said by hand: jsonschema would take minutes for 100,000 of them."""
-    import re
-
     name = re.compile(schema_of("J")["properties"]["matrix"]["propertyNames"]["pattern"])
     good: set[tuple] = set()
     found = []
@@ -280,8 +299,6 @@ _SIZES = {"mb": 1e-3, "gb": 1, "tb": 1e3, "mib": 1.048576e-3, "gib": 1.073741824
 
 def _number_hint(name: str, value: str) -> str:
     """For `2h` in a field of seconds or `512 MB` in a field of GB: the number to write."""
-    import re
-
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", value)
     if match:
         number, unit = float(match[1]), match[2].lower()
@@ -311,6 +328,7 @@ def _describe(schema: dict) -> str:
 
 def _missing_hint(schema: dict, key: str) -> str:
     sub = schema.get("properties", {}).get(key, {})
+    sub = sub["leaf"][0] if "leaf" in sub else sub
     text = sub.get("description", "")
     examples = sub.get("examples")
     example = f", e.g. {json.dumps(examples[0], ensure_ascii=False)}" if examples else ""
