@@ -106,7 +106,11 @@ judge_run() {
       return 0
       ;;
     stopped | lost | idle) escalate "the run is ${S_state-}${S_why:+: ${S_why-}}" "start it again, it goes on: $start" && return 0 ;;
-    unknown) not_known "the run's state is not known${S_why:+: ${S_why-}}" && return 0 ;;
+    unknown)
+      not_known "the run's state is not known${S_why:+: ${S_why-}}"
+      [[ $KIND == slurm || ${S_why-} != *'look there' ]] || note "if that box is gone for good: $start with --adopt"
+      return 0
+      ;;
   esac
   case ${S_session-} in
     alive) ;;

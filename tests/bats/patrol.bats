@@ -130,6 +130,15 @@ calm_room() { # disks that are neither full nor another test's
   verdict 69 unknown
 }
 
+@test "patrol: a run that was another box's names the word for going on here (case 131 F23)" {
+  sshd_start
+  calm_room
+  status_says state=unknown 'why=it was running on vm, and this is pod: look there'
+  look
+  verdict 69 unknown
+  [[ ${lines[0]} == *'look there; if that box is gone for good: formal_run.sh start there (P3.2) with --adopt'* ]] || fail_with 'no way on'
+}
+
 @test "patrol: not reached, wrong key, cut output, remote 255: not known, and nothing is changed (case 89)" {
   sshd_start
   calm_room

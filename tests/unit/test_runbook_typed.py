@@ -167,21 +167,34 @@ def test_the_logs_can_be_fetched(profile):
     assert part.index("logs.tgz") < part.index("**P5.8**")
 
 
-def test_the_launch_is_verified_by_what_a_cell_prints(tmp_path):  # S66 S67: formal.log alone shows no step
+def test_the_launch_is_verified_by_its_process_and_what_a_cell_prints(tmp_path):  # S66 S67: a record alone, of a dead process or another box, shows nothing
     block = blocks(section(text("local"), "Phase 3: detached launch"), "bash verify")[0]
-    run = tmp_path / "demo"
+    run, status = tmp_path / "demo", tmp_path / "box/formal_run.sh"
     (run / "logs/a").mkdir(parents=True)
+    status.parent.mkdir()
+    status.write_text('#!/bin/bash\necho "running: as recorded"\n')
+    status.chmod(0o755)
     (run / "formal.json").write_text('{\n  "state": "running",\n')
     (run / "formal.log").write_text("step queue\n")
 
     def typed():
-        return subprocess.run(["bash", "-c", block], env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DATA_DIR": str(tmp_path)}, capture_output=True, text=True)
+        return subprocess.run(["bash", "-c", block], cwd=tmp_path, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DATA_DIR": str(tmp_path)}, capture_output=True, text=True)
     # The first cell has not printed yet: that is no failure, but shows nothing.
-    assert typed().returncode == 0 and typed().stdout == '  "state": "running",\nstep queue\n'
+    assert typed().returncode == 0 and typed().stdout == "running: as recorded\nstep queue\n"
     (run / "logs/a/attempt-001.log").write_text("gpu-runbook: cell a attempt 1\nepoch 1/12 loss 0.5\n")
     assert typed().stdout.endswith("step queue\nepoch 1/12 loss 0.5\n")
-    (run / "formal.json").write_text('{\n  "state": "failed",\n')
-    assert typed().returncode == 1
+    status.write_text("#!/bin/bash\necho unknown: it was running on another box\nexit 69\n")
+    assert typed().returncode == 69 and "epoch" not in typed().stdout
+
+
+@pytest.mark.parametrize("profile,tool", [("slurm", "ssh"), ("kubernetes", "kubectl"), ("kaggle", "kaggle")])
+def test_a_scheduler_that_shows_no_job_is_no_launch(profile, tool, tmp_path):  # S66: squeue and kubectl end with 0 where there is nothing
+    for said, code, expected in (("4711 RUNNING", 0, 0), ("", 0, 1), ("", 255, 255)):
+        (tmp_path / tool).write_text(f"#!/bin/bash\n{'echo ' + said if said else ':'}\nexit {code}\n")
+        (tmp_path / tool).chmod(0o755)
+        block = blocks(section(text(profile), "Phase 3: detached launch"), "bash verify")[0]
+        done = subprocess.run(["bash", "-c", block], env={"PATH": f"{tmp_path}:/usr/bin:/bin", "HOST": "h", "INSTANCE": "1"}, capture_output=True, text=True)
+        assert done.returncode == expected and done.stdout.strip() == said, (profile, said, code)
 
 
 @every
