@@ -3,7 +3,14 @@
 # shellcheck disable=SC2154 # bats sets status, output and stderr
 load helper
 load sshd
+setup() {
+  common_setup
+  # Nothing of a test stays in the machine's own /tmp: here, and on the box by its start-up file.
+  export SCRATCH=$BATS_TEST_TMPDIR/scratch
+  mkdir "$SCRATCH"
+}
 teardown() { sshd_stop; }
+box_scratch() { echo "export SCRATCH=$SCRATCH" >"$BOX_HOME/.bashrc"; }
 
 # The N-th fenced block (from 1) of SECTION whose info string is INFO, without the indent of its list.
 block() { # <section's beginning> <info> <n>
@@ -71,6 +78,7 @@ ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
   need_tool git tmux rsync
   local line
   sshd_start
+  box_scratch
   printf '%s\n' "  UserKnownHostsFile $SSHD_DIR/known" >>"$SSHD_DIR/client"
   compile_job generic-ssh tests/fixtures/runbook/tiny.yaml
   mkdir "$BATS_TEST_TMPDIR/src" && echo '*.sh text eol=lf' >"$BATS_TEST_TMPDIR/src/.gitattributes"
@@ -106,6 +114,7 @@ ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
   need_tool git tmux rsync
   local line
   sshd_start
+  box_scratch
   printf '%s\n' "  UserKnownHostsFile $SSHD_DIR/known" >>"$SSHD_DIR/client"
   compile_job generic-ssh tests/fixtures/runbook/tiny.yaml
   mkdir "$BATS_TEST_TMPDIR/src" && echo '*.sh text eol=lf' >"$BATS_TEST_TMPDIR/src/.gitattributes"
@@ -150,6 +159,7 @@ ended_well() { [[ $status -eq 0 ]] || fail_with "$1"; }
   need_tool git rsync
   local line
   sshd_start
+  box_scratch
   printf '%s\n' "  UserKnownHostsFile $SSHD_DIR/known" >>"$SSHD_DIR/client"
   # A stand-in for the scheduler: flags off, then the words; the job file comes through the input.
   # shellcheck disable=SC2016 # the text of a script
