@@ -1,151 +1,18 @@
-# lib/bundle.bash: a cell's results on their way into the bundle: listed, copied, read back, committed.
-# needs: exit log path file record proc hash hashes room run
-# reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF REQUIRED
+# lib/bundle.bash: a cell's results on their way into the bundle: copied, read back, committed.
+# needs: exit log path file record proc hash hashes room run results
+# reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
 # and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
 
-# Results below this in all are small: hashed and copied in a moment. Looks that cost a process and would see what happens in
-# that moment (free room, a second stat, having the kernel forget what it keeps) are for more; the digests are for all.
-readonly SMALL_BYTES=1048576
-
-# Is this the name of a file that some transfer or writer left half done?
-is_leftover() { # <path below the cell>
-  local base=${1##*/} tail
-  case $1 in
-    .~tmp~/* | */.~tmp~/* | .rsync-partial/* | */.rsync-partial/* | .partial/* | */.partial/*) return 0 ;;
-  esac
-  case $base in
-    *.tmp | *.temp | *.part | *.partial | *.crdownload | .nfs* | .fuse_hidden* | *.sw[op]) return 0 ;;
-    .?*.??????)
-      # rsync's temporary name: six random characters, of which one at least is no small letter.
-      tail=${base##*.}
-      [[ $tail =~ ^[A-Za-z0-9]{6}$ && $tail =~ [A-Z0-9] ]] && return 0
-      ;;
-  esac
-  return 1
-}
-
-# Files below a required folder, links followed, into LIST_PATHS; what is not a result is named and left out.
-list_folder() { # <cell folder> <item>
-  local dir=$1 item=$2 path ended=0 found=0
-  while IFS= read -r -d '' path; do
-    path=${path#"$dir"/}
-    path=${path#./}
-    if [[ $path == '== end' ]]; then
-      ended=1
-    elif [[ -L $dir/$path && ! -e $dir/$path ]]; then
-      log "$dir/$path is a link that leads nowhere"
-      return "$EX_COPY"
-    elif is_leftover "$path"; then
-      log "left out: $path (its name says that it is unfinished)"
-    elif [[ ! -f $dir/$path ]]; then
-      # Never opened: reading a fifo would wait for ever.
-      log "left out: $path (a socket, fifo or device)"
-    else
-      LIST_PATHS+=("$path")
-      found=1
-    fi
-  done < <(find -L "$dir/$item" ! -type d -print0 2>/dev/null && printf '== end\0')
-  ((ended)) || { log "$dir/$item cannot be read whole: a folder without rights, or a link that leads into itself" && return "$EX_COPY"; }
-  ((found)) || { log "$dir/$item holds no file" && return "$EX_COPY"; }
-}
-
-# All result files of a cell, as paths below its folder, in C order without repeats: LIST_PATHS.
-list_paths() { # <cell folder>    returns: 0, 65 a name that no list can hold, 74 not there or not readable
-  local dir=$1 item path text
-  LIST_PATHS=()
-  for item in ${REQUIRED[@]+"${REQUIRED[@]}"}; do
-    item=${item%/}
-    if [[ -L $dir/$item && ! -e $dir/$item ]]; then
-      log "$dir/$item is a link that leads nowhere"
-      return "$EX_COPY"
-    elif [[ -f $dir/$item ]]; then
-      LIST_PATHS+=("$item")
-    elif [[ -d $dir/$item ]]; then
-      list_folder "$dir" "$item" || return
-    elif [[ -e $dir/$item ]]; then
-      log "$dir/$item is a socket, fifo or device, not a result"
-      return "$EX_COPY"
-    else
-      log "$dir/$item is not there"
-      return "$EX_COPY"
-    fi
-  done
-  for path in ${LIST_PATHS[@]+"${LIST_PATHS[@]}"}; do
-    [[ $path != *[[:cntrl:]\"\\]* ]] && continue
-    log "$dir/${path//[[:cntrl:]]/?} has a quote, a backslash or a control character in its name: rename it"
-    return "$EX_INTEGRITY"
-  done
-  ((${#LIST_PATHS[@]} > 0)) || { log "$dir has no result file" && return "$EX_COPY"; }
-  ((${#LIST_PATHS[@]} > 1)) || return 0
-  if ((${#LIST_PATHS[@]} <= 16)); then
-    sort_paths
-    return
-  fi
-  text=$(printf '%s\n' "${LIST_PATHS[@]}" | LC_ALL=C sort -u) || return "$EX_COPY"
-  LIST_PATHS=()
-  while IFS= read -r path; do LIST_PATHS+=("$path"); done <<<"$text"
-}
-
-# LIST_PATHS in C order without repeats, without a process: for few.
-sort_paths() {
-  local LC_ALL=C path i
-  local -a sorted=()
-  for path in "${LIST_PATHS[@]}"; do
-    for ((i = ${#sorted[@]}; i > 0; i--)); do
-      [[ $path < ${sorted[i - 1]} ]] || break
-      sorted[i]=${sorted[i - 1]}
-    done
-    sorted[i]=$path
-  done
-  LIST_PATHS=()
-  for path in "${sorted[@]}"; do
-    [[ ${#LIST_PATHS[@]} -gt 0 && ${LIST_PATHS[${#LIST_PATHS[@]} - 1]} == "$path" ]] || LIST_PATHS+=("$path")
-  done
-}
-
-# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_PATHS LIST_SUMS LIST_SIZES
-# LIST_BYTES. LIST_DIGEST is the list's own, empty until somebody needs it (list_digest) or it comes with the read-back.
-list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still being written)
-  local cell=$1 dir=$D/cells/$1 path line i
-  local -a full=() seen_first=()
-  list_paths "$dir" || return
-  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT='' LIST_DIGEST=''
-  for path in "${LIST_PATHS[@]}"; do full+=("$dir/$path"); done
-  stat_many "${full[@]}"
-  for path in "${full[@]}"; do
-    line=${STAT_OF[$path]-}
-    [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
-    seen_first+=("$line")
-    LIST_SIZES+=("${line%%|*}")
-    LIST_BYTES=$((LIST_BYTES + ${line%%|*}))
-  done
-  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
-  ((LIST_BYTES < SMALL_BYTES)) || stat_many "${full[@]}"
-  for ((i = 0; i < ${#full[@]}; i++)); do
-    path=${full[i]}
-    [[ ${STAT_OF[$path]-} == "${seen_first[i]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
-    LIST_SUMS+=("${SUM_OF[$path]}")
-    LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
-  done
-  # The commit takes the list from here and a repeated sync takes new digests: from the file only its own digest is taken.
-  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
-}
-list_digest() { # into LIST_DIGEST
-  local REPLY
-  [[ -z $LIST_DIGEST ]] || return 0
-  hash_text "$LIST_TEXT" || return "$EX_COPY"
-  LIST_DIGEST=$REPLY
-}
-
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
 check_bundled() { # <cell>    returns: 0 yes, 1 no record, 2 a record or list that does not hold; leaves R_*
-  local REPLY rc=0
+  local REPLY rc=0 HASH_TOOL=${HASH_TOOL-}
   read_record "$B/records/$1.json" cell/1 "$RUN_ID" || rc=$?
   ((rc == 0)) || return "$rc"
   [[ ${R_cell-} == "$1" && ${R_state-} == "done" && -n ${R_files_sha256-} ]] || return 2
+  hash_tool_small
   hash_file "$B/records/$1.sha256" || return 2
   [[ $REPLY == "$R_files_sha256" ]] || return 2
 }
@@ -176,6 +43,7 @@ drop_own_leftovers() { # <cell>
   local path
   for path in "$B/.syncing/$1".[0-9]*; do
     if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]]; then continue; fi
+    [[ $path != "${STAGE-}" ]] || continue
     # One of our own number is a dead one's too: numbers come again, in a container soon.
     [[ ${path##*.} == "$$" ]] || ! start_ticks "${path##*.}" || continue
     rm -rf -- "${path:?}" || return "$EX_COPY"
@@ -274,11 +142,9 @@ copy_files() { # <folder> <files...>
 
 # The copies in TMP, flushed and read back, the list with them: each digest must be its source's.
 prove_copies() { # <temporary folder> <target folder> <the list's file>
-  local i tmp
+  local i tmp rc=0 read_back=0
   local -a tmps=()
   for i in "${TODO[@]}"; do tmps+=("$1/${LIST_PATHS[i]}"); done
-  flush "${tmps[@]}" || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
-  ((TODO_BYTES < SMALL_BYTES)) || forget_cached "${tmps[@]}"
   declare -gA STAT_OF=()
   # For sharing out the reading.
   # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
@@ -287,7 +153,16 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
     STAT_OF[$tmp]=${LIST_SIZES[i]}
   done
   STAT_OF[$3]=${#LIST_TEXT}
-  hash_many "${tmps[@]}" "$3" || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
+  # Little comes from memory anyway: it is read while it is flushed.
+  ((TODO_BYTES >= SMALL_BYTES)) || hash_begin "${tmps[@]}" "$3"
+  flush "${tmps[@]}" || rc=$?
+  if ((TODO_BYTES >= SMALL_BYTES && rc == 0)); then
+    forget_cached "${tmps[@]}"
+    hash_begin "${tmps[@]}" "$3"
+  fi
+  hash_end || read_back=1
+  ((rc == 0)) || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
+  ((read_back == 0)) || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
   for i in "${TODO[@]}"; do
     tmp=$1/${LIST_PATHS[i]}
     if [[ ${SUM_OF[$tmp]-} != "${LIST_SUMS[i]}" ]]; then
@@ -298,26 +173,31 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
   LIST_DIGEST=${SUM_OF[$3]}
 }
 
-# Copy what TODO names, flush, read back, and only then rename: the whole folder where the bundle has none of the cell yet,
-# else file by file. The last good copy stays until the new one is proven.
-sync_files() { # <cell> <the list's file>
-  local target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ n rc=0
+# What TODO names is copied, flushed and read back, and only then renamed: the whole folder where the bundle has none of the cell
+# yet, else file by file. The last good copy stays until the new one is proven. First into a temporary folder:
+stage_files() { # <cell> <temporary folder>
+  local n
   split_runs
-  make_folders_below "$tmp" "$B/.syncing" "$B/final_ckpts" "$B/records" || return
-  for ((n = 0; n < ${#RUN_FOLDER[@]} && rc == 0; n++)); do
+  [[ $2 == "${STAGE-}" && -d $2 && ${RUN_FOLDER[*]} == '' && ! -L $2 && ! -L $B/.syncing && ! -L $B/final_ckpts && ! -L $B/records ]] ||
+    make_folders_below "$2" "$B/.syncing" "$B/final_ckpts" "$B/records" || return
+  for ((n = 0; n < ${#RUN_FOLDER[@]}; n++)); do
     run_files "$n" "$D/cells/$1"
-    copy_files "$tmp/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || rc=$?
+    copy_files "$2/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || return
   done
-  ((rc != 0)) || prove_copies "$tmp" "$target" "$2" || rc=$?
+}
+# Then proven, and under their names.
+readonly OTHERS=3
+place_files() { # <temporary folder> <target folder> <the list's file>    returns: 0, 74, or OTHERS: another has just put its copy there
+  local tmp=$1 target=$2
+  prove_copies "$tmp" "$target" "$3" || return
   # Some mounts cannot rename a folder.
-  if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
-    # Had another made the target in that moment, ours would lie inside it.
-    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile: copy again, which compares with what lies there" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
+  if [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
+    # Had another made the target in that moment, ours would lie inside it: then we compare with what lies there.
+    [[ ! -e $target/${tmp##*/} ]] || { rm -rf -- "${target:?}/${tmp##*/}" && return "$OTHERS"; }
+    [[ -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target is not what was moved there: look at the durable tier" && return "$EX_COPY"; }
     return 0
   fi
-  ((rc != 0)) || move_files "$tmp" "$target" || rc=$?
-  rm -rf -- "${tmp:?}" || rc=$EX_COPY
-  return "$rc"
+  move_files "$tmp" "$target"
 }
 move_files() { # <temporary folder> <target folder>
   local n file
@@ -334,28 +214,63 @@ move_files() { # <temporary folder> <target folder>
 
 # A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
 sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
-  local cell=$1 target=$B/final_ckpts/$1 rc=0 bundled=''
+  local cell=$1 target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ rc=0 bundled=''
   # The tier is proven before any byte.
   # The refusal is this function's status, not the end of the script.
   durable_there || { (refuse "$EX_COPY" "${TIER_SAID[@]}") || return; }
-  check_bundled "$cell" || rc=$?
-  ((rc != 0)) || bundled=$R_files_sha256
+  ! check_bundled "$cell" || bundled=$R_files_sha256
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || { log "cell $cell has no whole record of this run" && return "$EX_INTEGRITY"; }
   [[ ${R_state-} == unsynced || ${R_state-} == "done" ]] || { log "cell $cell is ${R_state-}: nothing to sync" && return "$EX_INTEGRITY"; }
-  list_cell "$cell" || return
-  if ((rc == 0)); then
+  still_flushed "${R_why-}" || { log "cell $cell finished in an earlier boot, before its files were flushed: unknown, so it is to run again" && return "$EX_INTEGRITY"; }
+  [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
+  drop_own_leftovers "$cell" || return
+  begin_list "$cell" || return
+  if [[ -z $bundled && ! -e $target ]] && ((LIST_BYTES < SMALL_BYTES && ${#LIST_PATHS[@]} <= 64)); then
+    sync_new "$cell" "$tmp" || rc=$?
+  else
+    sync_known "$cell" "$tmp" "$bundled" || rc=$?
+  fi
+  if ((rc == OTHERS)); then
+    rc=0
+    begin_list "$cell" && sync_known "$cell" "$tmp" "$bundled" || rc=$?
+  fi
+  [[ ! -e $tmp ]] || rm -rf -- "${tmp:?}" || rc=$EX_COPY
+  ((rc == 0)) || return "$rc"
+  commit_cell "$cell"
+}
+# The usual case, little and all of it new, is copied while its digests are taken.
+sync_new() { # <cell> <temporary folder>
+  local rc=0
+  TODO=("${!LIST_PATHS[@]}") TODO_BYTES=$LIST_BYTES
+  stage_files "$1" "$2" || rc=$?
+  end_list "$1" || return
+  ((rc == 0)) || return "$rc"
+  place_files "$2" "$B/final_ckpts/$1" "$D/state/$1.sha256"
+}
+sync_known() { # <cell> <temporary folder> <digest of the list in the bundle, or empty>
+  local target=$B/final_ckpts/$1
+  end_list "$1" || return
+  if [[ -n $3 ]]; then
     list_digest || return
-    if [[ $bundled != "$LIST_DIGEST" ]]; then
-      log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
+    if [[ $3 != "$LIST_DIGEST" ]]; then
+      log "cell $1 is in the bundle, and its files in $D/cells/$1 were changed since: the bundle keeps the first ones"
       return "$EX_INTEGRITY"
     fi
   fi
-  [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
-  drop_own_leftovers "$cell" || return
   sync_todo "$target"
   sync_room "$B" || return
-  if ((${#TODO[@]} > 0)); then sync_files "$cell" "$D/state/$cell.sha256" || return; fi
-  commit_cell "$cell"
+  ((${#TODO[@]} > 0)) || return 0
+  stage_files "$1" "$2" && place_files "$2" "$target" "$D/state/$1.sha256"
+}
+
+# What a record of a finished cell says whose few files are not flushed yet, for they are copied at once: true in the boot that it
+# names. After a power cut nobody knows what the files hold.
+readonly UNFLUSHED='not flushed, boot '
+still_flushed() { # <the record's why>    returns: 1 where that boot is over
+  local REPLY
+  [[ $1 == "$UNFLUSHED"* ]] || return 0
+  this_boot_id
+  [[ $1 == "$UNFLUSHED$REPLY" ]]
 }
 
 # The list and the record into B, then our own record. All is flushed in one call behind the renames, the folders first: what
@@ -368,7 +283,7 @@ commit_cell() { # <cell>    reads: R_*, of the cell's record on the data tier
   replace_file "$back.json" "$RECORD" soon || return
   target_folders "$cell"
   flush "${TARGET_FOLDERS[@]}" "$back.sha256" "$back.json" "$B/records" || { log "the record of cell $cell cannot be flushed to $B" && return "$EX_COPY"; }
-  replace_file "$D/state/$cell.json" "$RECORD" soon || return
+  overwrite_file "$D/state/$cell.json" "$RECORD" || replace_file "$D/state/$cell.json" "$RECORD" soon || return
   say_bundled "$cell"
 }
 

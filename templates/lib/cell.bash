@@ -1,6 +1,20 @@
 # lib/cell.bash: one attempt of one cell, from its line in the queue to its record.
-# needs: exit log path file record proc hash room run queue bundle claim cellenv limits group evidence classify
+# needs: exit log path file record proc hash room run queue results bundle claim cellenv limits group evidence classify
 # reads: CELL QUEUE_FILE ADOPT SELF_DIR and what open_run sets
+
+# Run_queue has begun us ahead of time: now it tells of a cell, or it is gone, or has none left.
+await_go() { # sets CELL and what run_queue hands over    returns: 1 where nothing comes
+  local line n
+  local -a said=()
+  for n in 1 2 3 4 5 6 7; do
+    IFS= read -r line && [[ $line == =* ]] || return 1
+    said+=("${line#=}")
+  done
+  exec </dev/null
+  CELL=${said[0]} QUEUE_CELL=${said[0]} QUEUE_AT=${said[1]} QUEUE_SHA=${said[2]} QUEUE_COMMAND=${said[6]}
+  export OMP_NUM_THREADS=${said[3]} ENV_SPEC=${said[4]}
+  [[ -z ${said[5]} ]] || export CUDA_VISIBLE_DEVICES=${said[5]} CUDA_DEVICE_ORDER=PCI_BUS_ID
+}
 
 # The cell's command and index, from the one reader of queues. Sets COMMAND COMMAND_SHA CELL_INDEX.
 find_cell() {
@@ -61,7 +75,9 @@ judge_cell() {
 # Its record says finished: then only the copy is left to do, if what it left is still there. A hard stop may have cut it.
 judge_finished() {
   local REPLY
-  if has_evidence; then
+  if ! still_flushed "${R_why-}"; then
+    log "cell $CELL: it finished in an earlier boot, before its files were flushed: unknown, so it is run again"
+  elif has_evidence; then
     CELL_NEXT=sync
   else
     log "cell $CELL: its record says $R_state, but $REPLY: unknown, so it is run again"
@@ -98,10 +114,17 @@ gate_cell() {
 }
 
 # All folders of the cell in one call. What already has the name of its own folder is looked at under the claim.
-make_folders() {
-  local own=("$CELL_DIR")
-  [[ ! -e $CELL_DIR && ! -L $CELL_DIR ]] || own=()
-  mkdir -p -- "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$S/cache" "$S/t/$CELL_INDEX" ${own[@]+"${own[@]}"} ||
+make_folders() { # sets STAGE, the folder in which the copy will be made
+  local dir
+  local -a dirs=()
+  STAGE=$B/.syncing/$CELL.$$
+  # Made by run_queue for us it is empty; a dead one's under our own number the sync removes.
+  [[ ! -e $STAGE && ! -L $STAGE ]] || is_empty_folder "$STAGE" || STAGE=''
+  for dir in "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$B/final_ckpts" "$S/cache" "$S/t/$CELL_INDEX" ${STAGE:+"$STAGE"}; do
+    [[ -d $dir ]] || dirs+=("$dir")
+  done
+  [[ -e $CELL_DIR || -L $CELL_DIR ]] || dirs+=("$CELL_DIR")
+  ((${#dirs[@]} == 0)) || mkdir -p -- "${dirs[@]}" ||
     refuse "$EX_NOROOM" "mkdir" "the cell's folders cannot be made" "look at DATA_DIR, DURABLE_DIR and SCRATCH=$SCRATCH: room, rights"
   mark_scratch || refuse "$EX_NOROOM" "$S" "it cannot be written" "look at SCRATCH=$SCRATCH: room, rights"
   drop_dead_room
@@ -121,7 +144,7 @@ drop_dead_room() {
 take_cell() {
   local REPLY rc=0
   CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' STOP_GRACE='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
-  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 PEAK_MEMORY='' OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
+  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 PEAK_MEMORY='' OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0 LOOKING=0
   trap 'on_stop TERM' TERM
   trap 'on_stop INT' INT
   trap 'on_stop HUP' HUP
@@ -220,15 +243,31 @@ write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no
   replace_file "$D/state/$CELL.json" "$RECORD" "${@:4}"
 }
 
+# The record that says finished, at first for this boot alone: its bytes are not flushed yet. Few are by the copy, which takes a
+# moment; before the copy of more they are flushed here, and the record then says no more of a boot.
+write_finished() { # returns: 0, or 74
+  local REPLY looked=0
+  [[ $LOOKING == 1 ]] || ! begin_look "$CELL" 2>/dev/null || LOOKING=1
+  this_boot_id
+  write_cell unsynced '' "$UNFLUSHED$REPLY" soon || return
+  # What cannot be listed the sync will name.
+  ((LOOKING == 0)) || ! end_look "$CELL" 2>/dev/null || looked=1
+  if ((looked == 0)) || { ((LIST_BYTES < SMALL_BYTES)) && [[ $REPLY != unknown ]]; }; then return 0; fi
+  find_behind
+  keep_room
+  write_cell unsynced '' '' behind ${BEHIND[@]+"${BEHIND[@]}"}
+}
+
 # What a finished cell has left, for the flush that stands before its record: a record that survives a power cut speaks of
 # bytes that have survived it too. Into BEHIND.
 find_behind() {
+  local path
   BEHIND=()
   list_paths "$CELL_DIR" 2>/dev/null || return 0
   if ((${#LIST_PATHS[@]} > 500)); then
     sync
   else
-    BEHIND=("${LIST_PATHS[@]/#/$CELL_DIR/}")
+    for path in "${LIST_PATHS[@]}"; do BEHIND+=("$CELL_DIR/$path"); done
   fi
 }
 
@@ -285,6 +324,8 @@ run_cell() {
     WATCH_PID=$!
     wait_group
     CELL_ALIVE=0
+    # Looked at beside what follows; what is left of the cell, should it still write, is ended before anything is read.
+    if ((CELL_RC == 0)) && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
     stop_watchers
     { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
@@ -313,8 +354,7 @@ judge_end() {
   else
     has_evidence || missing=$REPLY
     if [[ $CELL_RC -eq 0 && -z $STOP_SIGNAL && -z $LIMIT_HIT && -z $missing ]]; then
-      find_behind
-      write_cell unsynced '' '' behind ${BEHIND[@]+"${BEHIND[@]}"} || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights; then run this again"
+      write_finished || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights; then run this again"
       finish_sync
       return
     fi
@@ -352,7 +392,8 @@ finish_sync() {
   attempt=$R_attempt
   case $rc in "$EX_INTEGRITY" | "$EX_NOROOM") ;; *) rc=$EX_COPY ;; esac
   drop_room
-  cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" || :
+  find_behind
+  cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" behind ${BEHIND[@]+"${BEHIND[@]}"} || :
   event unsynced "$CELL" "$attempt" "code $rc"
   log "cell $CELL: unsynced: it has finished, and its results lie in $CELL_DIR only; the next call copies again"
   return "$rc"

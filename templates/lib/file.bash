@@ -55,6 +55,15 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
   }
 }
 
+# Put TEXT over the shorter one that FILE holds, in place and without a process: for records whose loss is seen and costs little.
+# Bash writes line by line, so until all is there the first character says that it is no record.
+overwrite_file() { # <file> <text>    returns: 0, or 1: it has to be written in another way
+  local REPLY LC_ALL=C
+  [[ -f $1 && ! -L $1 ]] && read_text "$1" && ((${#REPLY} > 0 && ${#REPLY} <= ${#2})) || return 1
+  { printf '#' 1<>"$1" && printf '#%s' "${2:1}" 1<>"$1" && printf '%s' "${2:0:1}" 1<>"$1"; } 2>/dev/null || return 1
+  read_text "$1" && [[ $REPLY == "$2" ]]
+}
+
 # Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
 create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
   local file=$1 text=$2 dir=${1%/*} tmp rc=0

@@ -173,12 +173,25 @@ find_cell_processes() { # <mark> <group or empty> <ticks>
       ticks[pid]=$begun
     fi
   done
-  ((${#ask[@]} > 0)) || return 0
+  if ((${#ask[@]} <= 3)); then
+    for file in ${ask[@]+"${ask[@]}"}; do
+      pid=${file//[!0-9]/}
+      ! holds_mark "$file" "$1" || LEFT+=("$pid ${ticks[pid]}")
+    done
+    return 0
+  fi
   while IFS= read -r file; do
-    pid=${file#/proc/}
-    pid=${pid%/environ}
+    pid=${file//[!0-9]/}
     LEFT+=("$pid ${ticks[pid]}")
   done < <(exec grep -lsF -- "GPU_RUNBOOK_CELL=$1" "${ask[@]}" /dev/null)
+}
+# Does an environment carry the mark? Without a process: for few.
+holds_mark() { # <file> <mark>
+  local entry
+  while IFS= read -r -d '' entry || [[ -n $entry ]]; do
+    [[ $entry != "GPU_RUNBOOK_CELL=$2"* ]] || return 0
+  done 2>/dev/null <"$1"
+  return 1
 }
 
 # End what is left of the cell: told, a few seconds, killed; only processes that are still the ones that we saw.

@@ -24,19 +24,24 @@ oom_count() {
   done <"$file"
 }
 
+# The look at the room of both tiers, which gate_cell_room takes up.
+begin_room() { # reads: D B    sets ROOM_TIERS
+  ROOM_TIERS=("$D")
+  [[ $B == "$D" ]] || ROOM_TIERS+=("$B")
+  room_begin "${ROOM_TIERS[@]}"
+}
+
 # The room that one cell needs must be there before it starts, and a tier that cannot be written and flushed is no room either:
 # df says nothing of quotas and dead mounts. What is written is room kept for the cell's records (keep_room). The flush is the
 # claim's own. Refuses 73; sets PROBES.
 gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   local i
-  local -a tiers=("$D")
-  [[ $B == "$D" ]] || tiers+=("$B")
-  look_room "${tiers[@]}"
-  for ((i = 0; i < ${#tiers[@]}; i++)); do
+  room_end "${ROOM_TIERS[@]}"
+  for ((i = 0; i < ${#ROOM_TIERS[@]}; i++)); do
     [[ -z ${ROOM_BYTES[i]} || ${ROOM_BYTES[i]} -ge $NEED_DISK_BYTES ]] ||
-      refuse "$EX_NOROOM" "${tiers[i]}" "${ROOM_BYTES[i]} bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"
+      refuse "$EX_NOROOM" "${ROOM_TIERS[i]}" "${ROOM_BYTES[i]} bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"
     [[ -z ${ROOM_INODES[i]} || ${ROOM_INODES[i]} -ge $NEED_FILES ]] ||
-      refuse "$EX_NOROOM" "${tiers[i]}" "${ROOM_INODES[i]} inodes are free, one cell needs $NEED_FILES" "remove small files there, or take a disk with more inodes"
+      refuse "$EX_NOROOM" "${ROOM_TIERS[i]}" "${ROOM_INODES[i]} inodes are free, one cell needs $NEED_FILES" "remove small files there, or take a disk with more inodes"
   done
   write_probes
 }
@@ -68,6 +73,7 @@ refuse_probe() { # <probe>
 
 drop_room() {
   rm -f -- "$D/state/.$CELL.json.$$.tmp" "$B/records/.$CELL.json.$$.tmp"
+  [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 
 # Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.

@@ -19,14 +19,22 @@ df_line() { # <-k or -i> <path>
 # Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
 # empty where it is not known: no such call, or a file system that does not count inodes.
 look_room() { # <folders that exist...>
-  local blocks size left all i text
+  room_begin "$@"
+  room_end "$@"
+}
+# The two halves of it: the look runs beside us, while something else is done.
+room_begin() { # <folders...>    sets ROOM_FD for room_end
+  exec {ROOM_FD}< <(exec stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null)
+}
+room_end() { # <the same folders...>
+  local blocks size left all i
   ROOM_BYTES=() ROOM_INODES=()
-  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
   while read -r blocks size left all; do
     [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
     ROOM_BYTES+=($((blocks * size)))
     if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
-  done <<<"$text"
+  done <&"$ROOM_FD"
+  exec {ROOM_FD}<&-
   # No such stat: two calls of df for each.
   for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
     free_bytes "${!i}" || :

@@ -84,26 +84,57 @@ next_todo() { # index of the next cell to run, into REPLY; 1: there is none
   return 1
 }
 
+# The next run_one is begun while this cell runs: it reads its own script meanwhile, and waits to be told of a cell, by a pipe
+# of its own that nobody but us can write to. So it ends with us.
+warm_up() { # sets WARM_PID and GO_FD
+  [[ -z $WARM_PID && -z $STOPPING$STOP_CODE ]] || return 0
+  exec {GO_FD}<> <(:)
+  QUEUE_PID=$$ OVERRIDES_SAID=1 bash "${RUN_ONE[@]}" --wait <"/proc/self/fd/$GO_FD" {GO_FD}>&- &
+  WARM_PID=$!
+}
+# The folders of the next cell, which it would else make itself: we only wait now. Empty ones mean nothing to anybody.
+make_ahead() { # <index>
+  local name=${P_NAME[$1]} at=$((P_AT[$1] * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
+  mkdir -p -- "$D/claims/$name" "$D/logs/$name" "$D/state" "$D/cells/$name" "$B/records" "$B/final_ckpts" "$B/.syncing/$name.$WARM_PID" "$S/cache" "$S/t/$at" 2>/dev/null || :
+}
+# What run_one would else read, hash and find out again.
+tell_warm() { # <slot> <index>    returns: 0 told, 1 there is none, or this command would not fit into a pipe
+  local command=${QUEUE_COMMANDS[P_AT[$2]]}
+  [[ -n $WARM_PID ]] && ((${#command} <= 15000)) && kill -0 "$WARM_PID" 2>/dev/null || return 1
+  printf '=%s\n' "${P_NAME[$2]}" "${P_AT[$2]}" "${P_SHA[$2]-}" "$OMP_NUM_THREADS" "$ENV_SPEC" "${SLOT_GPUS[$1]-}" "$command" >&"$GO_FD"
+  exec {GO_FD}>&-
+  SLOT_PID[$1]=$WARM_PID WARM_PID=''
+}
+drop_warm() {
+  [[ -n $WARM_PID ]] || return 0
+  exec {GO_FD}>&-
+  kill "$WARM_PID" 2>/dev/null || :
+  { wait "$WARM_PID"; } 2>/dev/null || :
+  WARM_PID=''
+}
+
 begin_cell() { # <slot> <index>
-  local REPLY name=${P_NAME[$2]} flags=()
-  [[ $ADOPT != true ]] || flags=(--adopt)
+  local REPLY name=${P_NAME[$2]}
   P_RETRIES[$2]=${P_RETRIES[$2]-0} P_BLOWS[$2]=${P_BLOWS[$2]-0} P_PRUNED[$2]=${P_PRUNED[$2]-0}
   [[ -n ${P_SHA[$2]-} ]] || digest_ahead "$2"
   P_PHASE[$2]=running SLOT_INDEX[$1]=$2 SLOT_BEGAN[$1]=$SECONDS
   last_claim "$name"
   SLOT_CLAIM[$1]=$CLAIM_N
-  # What run_one would else read and hash again. A very long command is no matter for an environment.
-  export QUEUE_CELL=$name QUEUE_AT=${P_AT[$2]} QUEUE_COMMAND=${QUEUE_COMMANDS[P_AT[$2]]} QUEUE_SHA=${P_SHA[$2]-}
-  ((${#QUEUE_COMMAND} <= 30000)) || QUEUE_CELL='' QUEUE_COMMAND=''
-  if [[ -n ${SLOT_GPUS[$1]-} ]]; then
-    CUDA_VISIBLE_DEVICES=${SLOT_GPUS[$1]} CUDA_DEVICE_ORDER=PCI_BUS_ID \
-      bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
-  else
-    bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
-  fi
-  SLOT_PID[$1]=$!
+  tell_warm "$1" "$2" || begin_cold "$1" "$2"
   # A signal that came between the fork and this line has not reached it.
   [[ -z $STOPPING ]] || kill -TERM "${SLOT_PID[$1]}" 2>/dev/null || :
+}
+begin_cold() { # <slot> <index>
+  drop_warm
+  # A very long command is no matter for an environment.
+  export QUEUE_CELL=${P_NAME[$2]} QUEUE_AT=${P_AT[$2]} QUEUE_COMMAND=${QUEUE_COMMANDS[P_AT[$2]]} QUEUE_SHA=${P_SHA[$2]-}
+  ((${#QUEUE_COMMAND} <= 15000)) || QUEUE_CELL='' QUEUE_COMMAND=''
+  if [[ -n ${SLOT_GPUS[$1]-} ]]; then
+    CUDA_VISIBLE_DEVICES=${SLOT_GPUS[$1]} CUDA_DEVICE_ORDER=PCI_BUS_ID bash "${RUN_ONE[@]}" "${P_NAME[$2]}" </dev/null &
+  else
+    bash "${RUN_ONE[@]}" "${P_NAME[$2]}" </dev/null &
+  fi
+  SLOT_PID[$1]=$!
 }
 
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
@@ -128,7 +159,14 @@ digest_ahead() { # <index>
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
 await_slot() {
-  local slot pid='' n=0
+  local REPLY slot pid='' n=0 next
+  if [[ -z $WARM_PID ]] && next_todo; then
+    next=$REPLY
+    # Once the cell that has just begun has its claim on the disk: this would hold that up.
+    idle 0.005
+    warm_up
+    make_ahead "$next"
+  fi
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -z ${SLOT_PID[slot]-} ]] || { pid=${SLOT_PID[slot]} && n=$((n + 1)); }
   done

@@ -295,7 +295,7 @@ PY
   aggregate >/dev/null 2>&1 3>&- &
   local other=$!
   run --separate-stderr aggregate
-  [[ $status -eq 0 ]]
+  [[ $status -eq 0 ]] || fail_with 'not the whole bundle'
   wait "$other"
   sound 2 2 4
   [[ -z $(find "$B" -name '*.tmp') ]]

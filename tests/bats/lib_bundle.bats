@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# lib/bundle.bash and lib/hashes.bash: from a cell's folder into the bundle (S84 S85 F40, cases 91-93 98 101, T9 T19).
+# lib/results.bash, lib/bundle.bash and lib/hashes.bash: from a cell's folder into the bundle (S84 S85 F40, cases 91-93 98 101, T9 T19).
 
 load helper
 # shellcheck disable=SC2154 # set by the libraries
@@ -20,7 +20,7 @@ in_lib() {
   (
     set -euo pipefail
     umask 077
-    for lib in exit log path file record proc hash hashes room run bundle; do
+    for lib in exit log path file record proc hash hashes room run results bundle; do
       # shellcheck source=/dev/null # the libraries under test
       source "$ROOT/templates/lib/$lib.bash"
     done

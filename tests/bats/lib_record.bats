@@ -41,6 +41,41 @@ write_cell() { # <file>
   [[ $R_HOME == /usr/lib/R && $R_LIBS == /libs && -z ${R_exit-} ]]
 }
 
+@test "record: written over in place and killed at any command, it is the old one, the new one or unknown (case 36, T9)" {
+  write_cell old.json
+  local old new n rc whole=0
+  old=$(<old.json)
+  record_open cell/1 && record_text run_id r1 && record_text why 'some longer words that say what is so now' && record_int exit 0 && record_int signal '' && record_bool ok false && record_close
+  new=${RECORD%$'\n'}
+  for ((n = 1; n < 40; n++)); do
+    cp old.json one.json
+    (
+      at=0
+      set -T
+      trap '((++at != n)) || kill -9 $BASHPID' DEBUG
+      overwrite_file one.json "$RECORD"
+    ) 2>/dev/null && whole=1
+    rc=0
+    read_record one.json cell/1 r1 || rc=$?
+    [[ $rc -eq 2 || $(<one.json) == "$old" || $(<one.json) == "$new" ]]
+    ((whole == 0)) || break
+  done
+  [[ $whole -eq 1 && $n -gt 5 && $(<one.json) == "$new" ]]
+}
+
+@test "record: only a longer text is written over in place, and never through a link" {
+  write_cell one.json
+  cp one.json before
+  ! overwrite_file one.json $'{\n}\n'
+  ln -s one.json link.json
+  ! overwrite_file link.json "$RECORD$RECORD"
+  ! overwrite_file missing.json "$RECORD"
+  : >empty.json
+  ! overwrite_file empty.json "$RECORD"
+  cmp one.json before
+  [[ ! -e missing.json ]]
+}
+
 @test "record: one that is cut at any byte is unknown, never done and never not-there (case 36)" {
   write_cell cell.json
   local size n rc

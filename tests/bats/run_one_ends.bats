@@ -207,22 +207,66 @@ teardown() { cells_teardown; }
   bundled a && [[ -s $B/final_ckpts/a/best.pth ]]
 }
 
+# A trainer that leaves more than what is copied in a moment.
+big_cell() { printf '%s\tbash trainer.sh ok && head -c 2000000 /dev/zero >>"$CELL_DIR/best.pth"\n' "$1" >>"$Q"; }
+
 @test "what a finished cell has left is flushed before its record says so, and a file that cannot be flushed is no success (case 28, case 29, T9)" {
-  cell a ok
+  big_cell a
   fail_nth sync 99 1 never
   one a
   [[ $status -eq 0 ]]
   # The record's text and both results in one call, ahead of the copies.
   grep -n 'state/.a.json.*cells/a/best.pth.*cells/a/metrics.json' "$SHIMS/sync.calls"
   # A quota on a network disk shows at the flush: each call that names a file fails, others do not.
-  printf '#!/bin/bash\nfor one; do [[ $one != */.syncing/* ]] || { echo "sync: error syncing: Disk quota exceeded" >&2; exit 1; }; done\nexec /bin/sync "$@"\n' >"$SHIMS/sync"
+  printf '#!/bin/bash\nfor one; do [[ $one != */.syncing/* ]] || { echo "sync: error syncing: Disk quota exceeded" >&2; exit 1; }; done\necho "$*" >>%s\nexec /bin/sync "$@"\n' "$SHIMS/sync.calls" >"$SHIMS/sync"
   cell b ok
-  one b
-  [[ $status -eq 74 && $output != *synced* && ! -e $B/records/b.json ]]
-  is b unsynced
+  big_cell c
+  for c in b c; do
+    one $c
+    [[ $status -eq 74 && $output != *synced* && ! -e $B/records/$c.json ]]
+    is $c unsynced
+    # What waits for another try is on the disk, be it little or much.
+    grep "cells/$c/best.pth.*cells/$c/metrics.json" "$SHIMS/sync.calls"
+    [[ $(why $c) != *boot* ]]
+  done
   PATH=$REAL_PATH
+  for c in b c; do
+    one $c
+    [[ $status -eq 0 && $(starts $c) -eq 1 ]] && bundled $c
+  done
+}
+
+@test "finished, and stopped before its few files were flushed: copied in the same boot, run again in a later one (case 29, case 36, T9)" {
+  cell a ok
+  cell b ok
+  # Killed at the copy: the record says finished in this boot.
+  mkdir "$HOME/bin"
+  printf '#!/bin/bash\nkill -9 $PPID\n' >"$HOME/bin/cp" && chmod +x "$HOME/bin/cp"
+  for c in a b; do
+    PATH=$HOME/bin:$PATH one $c
+    [[ $status -eq 137 && ! -e $B/records/$c.json ]]
+    is $c unsynced
+    [[ $(why $c) == "not flushed, boot $(cat /proc/sys/kernel/random/boot_id)" ]]
+  done
+  one a
+  [[ $status -eq 0 && $(starts a) -eq 1 ]] && bundled a
+  sed -i 's/not flushed, boot ......../not flushed, boot 00000000/' "$D/state/b.json"
+  # Nobody copies what nobody knows: not aggregation either.
+  cp "$Q" "$D/queue.tsv"
+  run --separate-stderr bash "$BOX/aggregate_to_fs.sh"
+  [[ ! -e $B/records/b.json && $stderr == *'cell b finished in an earlier boot'* ]]
   one b
-  [[ $status -eq 0 && $(starts b) -eq 1 ]] && bundled b
+  [[ $status -eq 0 && $(starts b) -eq 2 && $stderr == *'an earlier boot'*'run again'* ]] && bundled b
+}
+
+@test "a run_one that waits is told of a cell or ends with who would tell it (S48)" {
+  cell a ok
+  run --separate-stderr bash "$BOX/run_one.sh" --queue "$Q" --wait </dev/null
+  [[ $status -eq 0 && -z $output && -z $stderr && ! -e $D ]]
+  run --separate-stderr bash "$BOX/run_one.sh" --queue "$Q" --wait <<<"=a"
+  [[ $status -eq 0 && -z $output && ! -e $D ]]
+  run --separate-stderr bash "$BOX/run_one.sh" --queue "$Q" --wait a </dev/null
+  [[ $status -eq 64 ]]
 }
 
 @test "a mount that cannot flush a folder is no failure (case 28)" {

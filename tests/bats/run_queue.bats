@@ -385,3 +385,46 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   refused 78 "$Q:2" 'line 1'
   [[ ! -e $D/cells ]]
 }
+
+@test "the run_one that waits is killed, or its queue is: each cell runs once, and nobody waits on (S48, case 48, T17)" {
+  # By its standard input: whoever has been told has closed it.
+  waiting() {
+    local file
+    for file in $(grep -lsF -- --wait /proc/[0-9]*/cmdline); do
+      grep -qsF "$D/queue.tsv" "$file" && [[ $(readlink "${file%cmdline}fd/0") == pipe:* ]] && file=${file#/proc/} && echo "${file%/cmdline}"
+    done
+  }
+  is_waiting() { [[ -n $(waiting) ]]; }
+  nobody_waits() { [[ -z $(waiting) ]]; }
+  cell a 'slow 4 0.1'
+  cell b ok
+  cell c ok
+  bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
+  local queue=$!
+  wait_for 10 test -e "$D/starts.a"
+  wait_for 10 is_waiting
+  # shellcheck disable=SC2046 # a number
+  kill -9 $(waiting)
+  wait "$queue"
+  for c in a b c; do bundled $c && [[ $(starts $c) -eq 1 ]]; done
+  nobody_waits
+  cell d 'slow 100 0.1'
+  cell e ok
+  bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
+  queue=$!
+  wait_for 10 test -e "$D/starts.d"
+  wait_for 10 is_waiting
+  kill -9 "$queue"
+  wait_for 10 nobody_waits
+  [[ $(starts e) -eq 0 ]]
+}
+
+@test "cells of all slots get their own GPU and command, whether their run_one waited or not (S48)" {
+  for c in a b c d e f; do printf '%s\techo "$CELL_NAME $CUDA_VISIBLE_DEVICES %s" >"$CELL_DIR/best.pth"; echo {} >"$CELL_DIR/metrics.json"\n' $c "said by $c" >>"$Q"; done
+  queue --gpus 4,5
+  [[ $status -eq 0 ]]
+  for c in a b c d e f; do
+    [[ $(<"$D/cells/$c/best.pth") == "$c "[45]" said by $c" ]]
+  done
+  [[ $(cat "$D"/cells/*/best.pth | cut -d ' ' -f 2 | sort -u | tr '\n' ' ') == '4 5 ' ]]
+}

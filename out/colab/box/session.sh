@@ -29,7 +29,7 @@ readonly BRANCH=main
 readonly SESSION_S=39600
 # what outlives a session: name, proof, path
 readonly -a AWAY=(
-  "drive mount /content/drive/MyDrive"
+  "drive mount-parent /content/drive/MyDrive"
 )
 # data that must be there, relative to the code
 readonly -a DATA_PATHS=()
@@ -174,9 +174,14 @@ read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-} name
+  local REPLY file=$1 schema=$2 run_id=${3-} name names=" ${!R_*}"
   # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
-  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  if [[ $names != *' R_'[!a-z]* ]]; then
+    # shellcheck disable=SC2086 # names
+    unset $names
+  else
+    for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  fi
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -196,14 +201,17 @@ parse_record() { # returns: 0, or 2 where it is not a whole record
   set +f
   for line in ${lines[@]+"${lines[@]}"}; do
     case $line in
+      '  "'[a-z]*'": "'*'"' | '  "'[a-z]*'": "'*'",')
+        member=${line:3} value=${line#*'": "'}
+        member=${member%%\"*} value=${value%\"*}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        printf -v "R_$member" '%s' "$value"
+        ;;
       '  "'[a-z]*'": '*)
-        member=${line#'  "'}
-        member=${member%%\"*}
-        value=${line#*'": '}
-        value=${value%,}
+        member=${line:3} value=${line#*'": '}
+        member=${member%%\"*} value=${value%,}
         [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
         case $value in
-          '"'*'"') value=${value#\"} && value=${value%\"} ;;
           null) value='' ;;
           true | false) ;;
           '[') in_list=1 && continue ;;
@@ -276,6 +284,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
           *) REPLY= ;;
         esac
       fi
+      ;;
+    mount-parent) # a folder that a mount one above it brings along
+      if ! mount_type "${1%/*}"; then
+        REPLY="${1%/*} is not a mount point: the storage is not attached, and files in $1 would go to another disk"
+      elif [[ ! -d $1 ]]; then
+        REPLY="${1%/*} is mounted, and $1 is not in it"
+      else REPLY=; fi
       ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
@@ -438,8 +453,7 @@ look_away() { # reads: AWAY, entries "name proof path"
     read -r name proof path <<<"$one"
     expand_path path
     REPLY=''
-    # A folder in a mount is as good as the mount: My Drive lies one below it.
-    if [[ ! -d $path ]] || { [[ $proof != none ]] && ! prove_tier "$path" "$proof" && ! prove_tier "${path%/*}" "$proof"; }; then
+    if [[ ! -d $path ]] || { [[ $proof != none ]] && ! prove_tier "$path" "$proof"; }; then
       log "$name: $path is not there${REPLY:+ ($REPLY)}"
       continue
     fi

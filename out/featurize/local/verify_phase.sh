@@ -162,8 +162,9 @@ block() { # <info string>
 check_reach() {
   case $KIND in
     notebook)
-      [[ $BLOCK == local/* || $BLOCK == 'python3 local/'* || $BLOCK == 'python3 notebook/'* ]] ||
-        refuse "$EX_MISSING" "phase $N" "its block is for the box, and nothing leads there from here" "type it on the box: ${BLOCK//$'\n'/; }"
+      # shellcheck disable=SC2016 # as it stands in the runbook: the platform's own tool is asked, here
+      [[ $BLOCK == local/* || $BLOCK == 'python3 local/'* || $BLOCK == 'python3 notebook/'* || $BLOCK == 'said=$('* ]] ||
+        refuse "$EX_MISSING" "phase $N" "its block is for the box, and nothing leads there from here" "type it on the box: ${BLOCK//$'\n'/ }"
       ;;
     kubernetes | owned) ;;
     *)
@@ -186,20 +187,21 @@ as_expected() {
 
 # One line for the verdict, its code as status.
 judge() { # <exit code of the block>
+  local next="do the steps P$N.x in RUNBOOK.md that are still open, then look again"
   case $1 in
     0)
       if as_expected; then
         printf 'phase %s of %s on %s (%s): PASS (exit code 0)\n' "$N" "$JOB" "$PROFILE" "$HOST_NAME"
         return 0
       fi
-      printf "phase %s of %s on %s (%s): FAIL (exit code 0, but no line '%s')\n" "$N" "$JOB" "$PROFILE" "$HOST_NAME" "$EXPECTED"
+      printf "phase %s of %s on %s (%s): FAIL (exit code 0, but no line '%s'); %s\n" "$N" "$JOB" "$PROFILE" "$HOST_NAME" "$EXPECTED" "$next"
       ;;
     # 255 is ssh's own, 69 our scripts', 126 and 127 mean that a tool is missing: nothing was seen.
     69 | 126 | 127 | 255)
-      printf 'phase %s of %s on %s (%s): NOT KNOWN (exit code %s: nothing was seen)\n' "$N" "$JOB" "$PROFILE" "$HOST_NAME" "$1"
+      printf 'phase %s of %s on %s (%s): NOT KNOWN (exit code %s: nothing was seen); is a step P%s.x still open, does the box answer, is the tool there?\n' "$N" "$JOB" "$PROFILE" "$HOST_NAME" "$1" "$N"
       return "$EX_MISSING"
       ;;
-    *) printf 'phase %s of %s on %s (%s): FAIL (exit code %s)\n' "$N" "$JOB" "$PROFILE" "$HOST_NAME" "$1" ;;
+    *) printf 'phase %s of %s on %s (%s): FAIL (exit code %s); %s\n' "$N" "$JOB" "$PROFILE" "$HOST_NAME" "$1" "$next" ;;
   esac
   return "$EX_FAIL"
 }

@@ -257,6 +257,15 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
   }
 }
 
+# Put TEXT over the shorter one that FILE holds, in place and without a process: for records whose loss is seen and costs little.
+# Bash writes line by line, so until all is there the first character says that it is no record.
+overwrite_file() { # <file> <text>    returns: 0, or 1: it has to be written in another way
+  local REPLY LC_ALL=C
+  [[ -f $1 && ! -L $1 ]] && read_text "$1" && ((${#REPLY} > 0 && ${#REPLY} <= ${#2})) || return 1
+  { printf '#' 1<>"$1" && printf '#%s' "${2:1}" 1<>"$1" && printf '%s' "${2:0:1}" 1<>"$1"; } 2>/dev/null || return 1
+  read_text "$1" && [[ $REPLY == "$2" ]]
+}
+
 # Put TEXT into FILE only if no FILE is there yet, in one step that cannot be raced.
 create_once() { # <file> <text>    returns: 0 made, 1 it was there already, 74
   local file=$1 text=$2 dir=${1%/*} tmp rc=0
@@ -329,9 +338,14 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-} name
+  local REPLY file=$1 schema=$2 run_id=${3-} name names=" ${!R_*}"
   # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
-  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  if [[ $names != *' R_'[!a-z]* ]]; then
+    # shellcheck disable=SC2086 # names
+    unset $names
+  else
+    for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  fi
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -351,14 +365,17 @@ parse_record() { # returns: 0, or 2 where it is not a whole record
   set +f
   for line in ${lines[@]+"${lines[@]}"}; do
     case $line in
+      '  "'[a-z]*'": "'*'"' | '  "'[a-z]*'": "'*'",')
+        member=${line:3} value=${line#*'": "'}
+        member=${member%%\"*} value=${value%\"*}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        printf -v "R_$member" '%s' "$value"
+        ;;
       '  "'[a-z]*'": '*)
-        member=${line#'  "'}
-        member=${member%%\"*}
-        value=${line#*'": '}
-        value=${value%,}
+        member=${line:3} value=${line#*'": '}
+        member=${member%%\"*} value=${value%,}
         [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
         case $value in
-          '"'*'"') value=${value#\"} && value=${value%\"} ;;
           null) value='' ;;
           true | false) ;;
           '[') in_list=1 && continue ;;
@@ -470,14 +487,22 @@ df_line() { # <-k or -i> <path>
 # Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
 # empty where it is not known: no such call, or a file system that does not count inodes.
 look_room() { # <folders that exist...>
-  local blocks size left all i text
+  room_begin "$@"
+  room_end "$@"
+}
+# The two halves of it: the look runs beside us, while something else is done.
+room_begin() { # <folders...>    sets ROOM_FD for room_end
+  exec {ROOM_FD}< <(exec stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null)
+}
+room_end() { # <the same folders...>
+  local blocks size left all i
   ROOM_BYTES=() ROOM_INODES=()
-  text=$(stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null) || text=''
   while read -r blocks size left all; do
     [[ $blocks$size$left$all =~ ^[0-9]+$ ]] || break
     ROOM_BYTES+=($((blocks * size)))
     if ((all > 0)); then ROOM_INODES+=("$left"); else ROOM_INODES+=(''); fi
-  done <<<"$text"
+  done <&"$ROOM_FD"
+  exec {ROOM_FD}<&-
   # No such stat: two calls of df for each.
   for ((i = ${#ROOM_BYTES[@]} + 1; i <= $#; i++)); do
     free_bytes "${!i}" || :
@@ -548,6 +573,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
           *) REPLY= ;;
         esac
       fi
+      ;;
+    mount-parent) # a folder that a mount one above it brings along
+      if ! mount_type "${1%/*}"; then
+        REPLY="${1%/*} is not a mount point: the storage is not attached, and files in $1 would go to another disk"
+      elif [[ ! -d $1 ]]; then
+        REPLY="${1%/*} is mounted, and $1 is not in it"
+      else REPLY=; fi
       ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
@@ -857,16 +889,28 @@ queue_index() { # <cell>    returns: 1 where it is not there
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
+  stat_begin "$@"
+  stat_end
+}
+# The two halves of it: stat runs beside us, while something else is done.
+stat_begin() { # <path...>    sets STAT_FD for stat_end
+  exec {STAT_FD}< <(
+    while (($# > 500)); do
+      TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
+      shift 500
+    done
+    (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
+  )
+}
+stat_end() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
-  while (($# > 0)); do
-    while IFS= read -r line; do
-      rest=${line#*|*|*|*|}
-      STAT_OF[$rest]=${line%"|$rest"}
-    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
-    shift $(($# < 500 ? $# : 500))
-  done
+  while IFS= read -r line; do
+    rest=${line#*|*|*|*|}
+    STAT_OF[$rest]=${line%"|$rest"}
+  done <&"$STAT_FD"
+  exec {STAT_FD}<&-
 }
 
 # Let the kernel forget what it keeps of these files, so that reading them asks the storage. Best effort, GNU dd only.
@@ -896,9 +940,14 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
+  hash_begin "$@"
+  hash_end
+}
+# The two halves of it: little is read beside us, while something else is done. No other digests are taken in between.
+hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
   local REPLY path line all=0
   declare -gA SUM_OF
-  SUM_OF=()
+  SUM_OF=() HASH_FD='' HASH_N=$#
   (($# > 0)) || return 0
   for path in "$@"; do
     line=${STAT_OF[$path]-4194304}
@@ -908,13 +957,20 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
   if ((all < 4194304)); then
     # Little work is done sooner by one than shared out.
     hash_tool_small
-    read_sums < <(hash_share "$@")
+    exec {HASH_FD}< <(hash_share "$@")
   else
     hash_tool
     hash_workers $#
     share_out "$REPLY" "$@"
   fi
-  ((${#SUM_OF[@]} >= $#))
+}
+hash_end() { # returns: 0, or 1 where a file could not be read
+  if [[ -n $HASH_FD ]]; then
+    read_sums <&"$HASH_FD"
+    exec {HASH_FD}<&-
+    HASH_FD=''
+  fi
+  ((${#SUM_OF[@]} >= HASH_N))
 }
 read_sums() { # the tool's lines from standard input into SUM_OF
   local line
@@ -1031,13 +1087,9 @@ env_spec() {
   [[ -z $key ]] || { printf '%s' "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
-# lib/bundle.bash: a cell's results on their way into the bundle: listed, copied, read back, committed.
-# needs: exit log path file record proc hash hashes room run
-# reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF REQUIRED
-#
-# Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
-# on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
-# and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+# lib/results.bash: a cell's result files: which they are, what they weigh, their digests.
+# needs: exit log hash hashes
+# reads: D REQUIRED
 
 # Results below this in all are small: hashed and copied in a moment. Looks that cost a process and would see what happens in
 # that moment (free room, a second stat, having the kernel forget what it keeps) are for more; the digests are for all.
@@ -1139,27 +1191,45 @@ sort_paths() {
   done
 }
 
-# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_PATHS LIST_SUMS LIST_SIZES
-# LIST_BYTES. LIST_DIGEST is the list's own, empty until somebody needs it (list_digest) or it comes with the read-back.
-list_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable, or still being written)
-  local cell=$1 dir=$D/cells/$1 path line i
-  local -a full=() seen_first=()
-  list_paths "$dir" || return
-  LIST_SUMS=() LIST_SIZES=() LIST_BYTES=0 LIST_TEXT='' LIST_DIGEST=''
-  for path in "${LIST_PATHS[@]}"; do full+=("$dir/$path"); done
-  stat_many "${full[@]}"
-  for path in "${full[@]}"; do
+# A cell's results and their sizes in one look, into LIST_PATHS LIST_FULL LIST_SEEN LIST_SIZES LIST_BYTES; LOOKED_AT names the cell.
+look_cell() { # <cell>    returns: 0, 65, or 74 (missing, unreadable)
+  begin_look "$1" && end_look "$1"
+}
+begin_look() { # <cell>
+  local path
+  LOOKED_AT='' LIST_FULL=()
+  list_paths "$D/cells/$1" || return
+  for path in "${LIST_PATHS[@]}"; do LIST_FULL+=("$D/cells/$1/$path"); done
+  stat_begin "${LIST_FULL[@]}"
+}
+end_look() { # <cell>
+  local path line
+  LIST_SEEN=() LIST_SIZES=() LIST_BYTES=0
+  stat_end
+  for path in "${LIST_FULL[@]}"; do
     line=${STAT_OF[$path]-}
     [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
-    seen_first+=("$line")
+    LIST_SEEN+=("$line")
     LIST_SIZES+=("${line%%|*}")
     LIST_BYTES=$((LIST_BYTES + ${line%%|*}))
   done
-  hash_many "${full[@]}" || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
-  ((LIST_BYTES < SMALL_BYTES)) || stat_many "${full[@]}"
-  for ((i = 0; i < ${#full[@]}; i++)); do
-    path=${full[i]}
-    [[ ${STAT_OF[$path]-} == "${seen_first[i]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
+  LOOKED_AT=$1
+}
+
+begin_list() { # <cell>
+  [[ ${LOOKED_AT-} == "$1" ]] || look_cell "$1" || return
+  # A look serves once: the next one is to see what has come since.
+  LOOKED_AT=''
+  hash_begin "${LIST_FULL[@]}"
+}
+end_list() { # <cell>
+  local cell=$1 path i
+  LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
+  hash_end || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  ((LIST_BYTES < SMALL_BYTES)) || stat_many "${LIST_FULL[@]}"
+  for ((i = 0; i < ${#LIST_FULL[@]}; i++)); do
+    path=${LIST_FULL[i]}
+    [[ ${STAT_OF[$path]-} == "${LIST_SEEN[i]}" ]] || { log "$path is still being written" && return "$EX_COPY"; }
     LIST_SUMS+=("${SUM_OF[$path]}")
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
   done
@@ -1173,12 +1243,21 @@ list_digest() { # into LIST_DIGEST
   LIST_DIGEST=$REPLY
 }
 
+# lib/bundle.bash: a cell's results on their way into the bundle: copied, read back, committed.
+# needs: exit log path file record proc hash hashes room run results
+# reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
+#
+# Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
+# on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
+# and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
 check_bundled() { # <cell>    returns: 0 yes, 1 no record, 2 a record or list that does not hold; leaves R_*
-  local REPLY rc=0
+  local REPLY rc=0 HASH_TOOL=${HASH_TOOL-}
   read_record "$B/records/$1.json" cell/1 "$RUN_ID" || rc=$?
   ((rc == 0)) || return "$rc"
   [[ ${R_cell-} == "$1" && ${R_state-} == "done" && -n ${R_files_sha256-} ]] || return 2
+  hash_tool_small
   hash_file "$B/records/$1.sha256" || return 2
   [[ $REPLY == "$R_files_sha256" ]] || return 2
 }
@@ -1209,6 +1288,7 @@ drop_own_leftovers() { # <cell>
   local path
   for path in "$B/.syncing/$1".[0-9]*; do
     if [[ ! -d $path || ! ${path##*.} =~ ^[0-9]+$ || $path != "$B/.syncing/$1.${path##*.}" ]]; then continue; fi
+    [[ $path != "${STAGE-}" ]] || continue
     # One of our own number is a dead one's too: numbers come again, in a container soon.
     [[ ${path##*.} == "$$" ]] || ! start_ticks "${path##*.}" || continue
     rm -rf -- "${path:?}" || return "$EX_COPY"
@@ -1307,11 +1387,9 @@ copy_files() { # <folder> <files...>
 
 # The copies in TMP, flushed and read back, the list with them: each digest must be its source's.
 prove_copies() { # <temporary folder> <target folder> <the list's file>
-  local i tmp
+  local i tmp rc=0 read_back=0
   local -a tmps=()
   for i in "${TODO[@]}"; do tmps+=("$1/${LIST_PATHS[i]}"); done
-  flush "${tmps[@]}" || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
-  ((TODO_BYTES < SMALL_BYTES)) || forget_cached "${tmps[@]}"
   declare -gA STAT_OF=()
   # For sharing out the reading.
   # shellcheck disable=SC2004 # STAT_OF is associative; its declaration is in lib hashes too
@@ -1320,7 +1398,16 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
     STAT_OF[$tmp]=${LIST_SIZES[i]}
   done
   STAT_OF[$3]=${#LIST_TEXT}
-  hash_many "${tmps[@]}" "$3" || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
+  # Little comes from memory anyway: it is read while it is flushed.
+  ((TODO_BYTES >= SMALL_BYTES)) || hash_begin "${tmps[@]}" "$3"
+  flush "${tmps[@]}" || rc=$?
+  if ((TODO_BYTES >= SMALL_BYTES && rc == 0)); then
+    forget_cached "${tmps[@]}"
+    hash_begin "${tmps[@]}" "$3"
+  fi
+  hash_end || read_back=1
+  ((rc == 0)) || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
+  ((read_back == 0)) || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
   for i in "${TODO[@]}"; do
     tmp=$1/${LIST_PATHS[i]}
     if [[ ${SUM_OF[$tmp]-} != "${LIST_SUMS[i]}" ]]; then
@@ -1331,26 +1418,31 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
   LIST_DIGEST=${SUM_OF[$3]}
 }
 
-# Copy what TODO names, flush, read back, and only then rename: the whole folder where the bundle has none of the cell yet,
-# else file by file. The last good copy stays until the new one is proven.
-sync_files() { # <cell> <the list's file>
-  local target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ n rc=0
+# What TODO names is copied, flushed and read back, and only then renamed: the whole folder where the bundle has none of the cell
+# yet, else file by file. The last good copy stays until the new one is proven. First into a temporary folder:
+stage_files() { # <cell> <temporary folder>
+  local n
   split_runs
-  make_folders_below "$tmp" "$B/.syncing" "$B/final_ckpts" "$B/records" || return
-  for ((n = 0; n < ${#RUN_FOLDER[@]} && rc == 0; n++)); do
+  [[ $2 == "${STAGE-}" && -d $2 && ${RUN_FOLDER[*]} == '' && ! -L $2 && ! -L $B/.syncing && ! -L $B/final_ckpts && ! -L $B/records ]] ||
+    make_folders_below "$2" "$B/.syncing" "$B/final_ckpts" "$B/records" || return
+  for ((n = 0; n < ${#RUN_FOLDER[@]}; n++)); do
     run_files "$n" "$D/cells/$1"
-    copy_files "$tmp/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || rc=$?
+    copy_files "$2/${RUN_FOLDER[n]}" "${RUN_FILES[@]}" || return
   done
-  ((rc != 0)) || prove_copies "$tmp" "$target" "$2" || rc=$?
+}
+# Then proven, and under their names.
+readonly OTHERS=3
+place_files() { # <temporary folder> <target folder> <the list's file>    returns: 0, 74, or OTHERS: another has just put its copy there
+  local tmp=$1 target=$2
+  prove_copies "$tmp" "$target" "$3" || return
   # Some mounts cannot rename a folder.
-  if ((rc == 0)) && [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
-    # Had another made the target in that moment, ours would lie inside it.
-    [[ ! -e $target/${tmp##*/} && -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target was made by somebody else meanwhile: copy again, which compares with what lies there" && rm -rf -- "${target:?}/${tmp##*/}" && return "$EX_COPY"; }
+  if [[ ! -e $target ]] && mv -- "$tmp" "$target" 2>/dev/null; then
+    # Had another made the target in that moment, ours would lie inside it: then we compare with what lies there.
+    [[ ! -e $target/${tmp##*/} ]] || { rm -rf -- "${target:?}/${tmp##*/}" && return "$OTHERS"; }
+    [[ -e $target/${LIST_PATHS[TODO[0]]} ]] || { log "$target is not what was moved there: look at the durable tier" && return "$EX_COPY"; }
     return 0
   fi
-  ((rc != 0)) || move_files "$tmp" "$target" || rc=$?
-  rm -rf -- "${tmp:?}" || rc=$EX_COPY
-  return "$rc"
+  move_files "$tmp" "$target"
 }
 move_files() { # <temporary folder> <target folder>
   local n file
@@ -1367,28 +1459,63 @@ move_files() { # <temporary folder> <target folder>
 
 # A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
 sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
-  local cell=$1 target=$B/final_ckpts/$1 rc=0 bundled=''
+  local cell=$1 target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ rc=0 bundled=''
   # The tier is proven before any byte.
   # The refusal is this function's status, not the end of the script.
   durable_there || { (refuse "$EX_COPY" "${TIER_SAID[@]}") || return; }
-  check_bundled "$cell" || rc=$?
-  ((rc != 0)) || bundled=$R_files_sha256
+  ! check_bundled "$cell" || bundled=$R_files_sha256
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || { log "cell $cell has no whole record of this run" && return "$EX_INTEGRITY"; }
   [[ ${R_state-} == unsynced || ${R_state-} == "done" ]] || { log "cell $cell is ${R_state-}: nothing to sync" && return "$EX_INTEGRITY"; }
-  list_cell "$cell" || return
-  if ((rc == 0)); then
+  still_flushed "${R_why-}" || { log "cell $cell finished in an earlier boot, before its files were flushed: unknown, so it is to run again" && return "$EX_INTEGRITY"; }
+  [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
+  drop_own_leftovers "$cell" || return
+  begin_list "$cell" || return
+  if [[ -z $bundled && ! -e $target ]] && ((LIST_BYTES < SMALL_BYTES && ${#LIST_PATHS[@]} <= 64)); then
+    sync_new "$cell" "$tmp" || rc=$?
+  else
+    sync_known "$cell" "$tmp" "$bundled" || rc=$?
+  fi
+  if ((rc == OTHERS)); then
+    rc=0
+    begin_list "$cell" && sync_known "$cell" "$tmp" "$bundled" || rc=$?
+  fi
+  [[ ! -e $tmp ]] || rm -rf -- "${tmp:?}" || rc=$EX_COPY
+  ((rc == 0)) || return "$rc"
+  commit_cell "$cell"
+}
+# The usual case, little and all of it new, is copied while its digests are taken.
+sync_new() { # <cell> <temporary folder>
+  local rc=0
+  TODO=("${!LIST_PATHS[@]}") TODO_BYTES=$LIST_BYTES
+  stage_files "$1" "$2" || rc=$?
+  end_list "$1" || return
+  ((rc == 0)) || return "$rc"
+  place_files "$2" "$B/final_ckpts/$1" "$D/state/$1.sha256"
+}
+sync_known() { # <cell> <temporary folder> <digest of the list in the bundle, or empty>
+  local target=$B/final_ckpts/$1
+  end_list "$1" || return
+  if [[ -n $3 ]]; then
     list_digest || return
-    if [[ $bundled != "$LIST_DIGEST" ]]; then
-      log "cell $cell is in the bundle, and its files in $D/cells/$cell were changed since: the bundle keeps the first ones"
+    if [[ $3 != "$LIST_DIGEST" ]]; then
+      log "cell $1 is in the bundle, and its files in $D/cells/$1 were changed since: the bundle keeps the first ones"
       return "$EX_INTEGRITY"
     fi
   fi
-  [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
-  drop_own_leftovers "$cell" || return
   sync_todo "$target"
   sync_room "$B" || return
-  if ((${#TODO[@]} > 0)); then sync_files "$cell" "$D/state/$cell.sha256" || return; fi
-  commit_cell "$cell"
+  ((${#TODO[@]} > 0)) || return 0
+  stage_files "$1" "$2" && place_files "$2" "$target" "$D/state/$1.sha256"
+}
+
+# What a record of a finished cell says whose few files are not flushed yet, for they are copied at once: true in the boot that it
+# names. After a power cut nobody knows what the files hold.
+readonly UNFLUSHED='not flushed, boot '
+still_flushed() { # <the record's why>    returns: 1 where that boot is over
+  local REPLY
+  [[ $1 == "$UNFLUSHED"* ]] || return 0
+  this_boot_id
+  [[ $1 == "$UNFLUSHED$REPLY" ]]
 }
 
 # The list and the record into B, then our own record. All is flushed in one call behind the renames, the folders first: what
@@ -1401,7 +1528,7 @@ commit_cell() { # <cell>    reads: R_*, of the cell's record on the data tier
   replace_file "$back.json" "$RECORD" soon || return
   target_folders "$cell"
   flush "${TARGET_FOLDERS[@]}" "$back.sha256" "$back.json" "$B/records" || { log "the record of cell $cell cannot be flushed to $B" && return "$EX_COPY"; }
-  replace_file "$D/state/$cell.json" "$RECORD" soon || return
+  overwrite_file "$D/state/$cell.json" "$RECORD" || replace_file "$D/state/$cell.json" "$RECORD" soon || return
   say_bundled "$cell"
 }
 
@@ -2088,19 +2215,24 @@ oom_count() {
   done <"$file"
 }
 
+# The look at the room of both tiers, which gate_cell_room takes up.
+begin_room() { # reads: D B    sets ROOM_TIERS
+  ROOM_TIERS=("$D")
+  [[ $B == "$D" ]] || ROOM_TIERS+=("$B")
+  room_begin "${ROOM_TIERS[@]}"
+}
+
 # The room that one cell needs must be there before it starts, and a tier that cannot be written and flushed is no room either:
 # df says nothing of quotas and dead mounts. What is written is room kept for the cell's records (keep_room). The flush is the
 # claim's own. Refuses 73; sets PROBES.
 gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   local i
-  local -a tiers=("$D")
-  [[ $B == "$D" ]] || tiers+=("$B")
-  look_room "${tiers[@]}"
-  for ((i = 0; i < ${#tiers[@]}; i++)); do
+  room_end "${ROOM_TIERS[@]}"
+  for ((i = 0; i < ${#ROOM_TIERS[@]}; i++)); do
     [[ -z ${ROOM_BYTES[i]} || ${ROOM_BYTES[i]} -ge $NEED_DISK_BYTES ]] ||
-      refuse "$EX_NOROOM" "${tiers[i]}" "${ROOM_BYTES[i]} bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"
+      refuse "$EX_NOROOM" "${ROOM_TIERS[i]}" "${ROOM_BYTES[i]} bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"
     [[ -z ${ROOM_INODES[i]} || ${ROOM_INODES[i]} -ge $NEED_FILES ]] ||
-      refuse "$EX_NOROOM" "${tiers[i]}" "${ROOM_INODES[i]} inodes are free, one cell needs $NEED_FILES" "remove small files there, or take a disk with more inodes"
+      refuse "$EX_NOROOM" "${ROOM_TIERS[i]}" "${ROOM_INODES[i]} inodes are free, one cell needs $NEED_FILES" "remove small files there, or take a disk with more inodes"
   done
   write_probes
 }
@@ -2132,6 +2264,7 @@ refuse_probe() { # <probe>
 
 drop_room() {
   rm -f -- "$D/state/.$CELL.json.$$.tmp" "$B/records/.$CELL.json.$$.tmp"
+  [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 
 # Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.
@@ -2356,12 +2489,25 @@ find_cell_processes() { # <mark> <group or empty> <ticks>
       ticks[pid]=$begun
     fi
   done
-  ((${#ask[@]} > 0)) || return 0
+  if ((${#ask[@]} <= 3)); then
+    for file in ${ask[@]+"${ask[@]}"}; do
+      pid=${file//[!0-9]/}
+      ! holds_mark "$file" "$1" || LEFT+=("$pid ${ticks[pid]}")
+    done
+    return 0
+  fi
   while IFS= read -r file; do
-    pid=${file#/proc/}
-    pid=${pid%/environ}
+    pid=${file//[!0-9]/}
     LEFT+=("$pid ${ticks[pid]}")
   done < <(exec grep -lsF -- "GPU_RUNBOOK_CELL=$1" "${ask[@]}" /dev/null)
+}
+# Does an environment carry the mark? Without a process: for few.
+holds_mark() { # <file> <mark>
+  local entry
+  while IFS= read -r -d '' entry || [[ -n $entry ]]; do
+    [[ $entry != "GPU_RUNBOOK_CELL=$2"* ]] || return 0
+  done 2>/dev/null <"$1"
+  return 1
 }
 
 # End what is left of the cell: told, a few seconds, killed; only processes that are still the ones that we saw.
@@ -2674,8 +2820,22 @@ classify_disk() {
 }
 
 # lib/cell.bash: one attempt of one cell, from its line in the queue to its record.
-# needs: exit log path file record proc hash room run queue bundle claim cellenv limits group evidence classify
+# needs: exit log path file record proc hash room run queue results bundle claim cellenv limits group evidence classify
 # reads: CELL QUEUE_FILE ADOPT SELF_DIR and what open_run sets
+
+# Run_queue has begun us ahead of time: now it tells of a cell, or it is gone, or has none left.
+await_go() { # sets CELL and what run_queue hands over    returns: 1 where nothing comes
+  local line n
+  local -a said=()
+  for n in 1 2 3 4 5 6 7; do
+    IFS= read -r line && [[ $line == =* ]] || return 1
+    said+=("${line#=}")
+  done
+  exec </dev/null
+  CELL=${said[0]} QUEUE_CELL=${said[0]} QUEUE_AT=${said[1]} QUEUE_SHA=${said[2]} QUEUE_COMMAND=${said[6]}
+  export OMP_NUM_THREADS=${said[3]} ENV_SPEC=${said[4]}
+  [[ -z ${said[5]} ]] || export CUDA_VISIBLE_DEVICES=${said[5]} CUDA_DEVICE_ORDER=PCI_BUS_ID
+}
 
 # The cell's command and index, from the one reader of queues. Sets COMMAND COMMAND_SHA CELL_INDEX.
 find_cell() {
@@ -2736,7 +2896,9 @@ judge_cell() {
 # Its record says finished: then only the copy is left to do, if what it left is still there. A hard stop may have cut it.
 judge_finished() {
   local REPLY
-  if has_evidence; then
+  if ! still_flushed "${R_why-}"; then
+    log "cell $CELL: it finished in an earlier boot, before its files were flushed: unknown, so it is run again"
+  elif has_evidence; then
     CELL_NEXT=sync
   else
     log "cell $CELL: its record says $R_state, but $REPLY: unknown, so it is run again"
@@ -2773,10 +2935,17 @@ gate_cell() {
 }
 
 # All folders of the cell in one call. What already has the name of its own folder is looked at under the claim.
-make_folders() {
-  local own=("$CELL_DIR")
-  [[ ! -e $CELL_DIR && ! -L $CELL_DIR ]] || own=()
-  mkdir -p -- "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$S/cache" "$S/t/$CELL_INDEX" ${own[@]+"${own[@]}"} ||
+make_folders() { # sets STAGE, the folder in which the copy will be made
+  local dir
+  local -a dirs=()
+  STAGE=$B/.syncing/$CELL.$$
+  # Made by run_queue for us it is empty; a dead one's under our own number the sync removes.
+  [[ ! -e $STAGE && ! -L $STAGE ]] || is_empty_folder "$STAGE" || STAGE=''
+  for dir in "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$B/final_ckpts" "$S/cache" "$S/t/$CELL_INDEX" ${STAGE:+"$STAGE"}; do
+    [[ -d $dir ]] || dirs+=("$dir")
+  done
+  [[ -e $CELL_DIR || -L $CELL_DIR ]] || dirs+=("$CELL_DIR")
+  ((${#dirs[@]} == 0)) || mkdir -p -- "${dirs[@]}" ||
     refuse "$EX_NOROOM" "mkdir" "the cell's folders cannot be made" "look at DATA_DIR, DURABLE_DIR and SCRATCH=$SCRATCH: room, rights"
   mark_scratch || refuse "$EX_NOROOM" "$S" "it cannot be written" "look at SCRATCH=$SCRATCH: room, rights"
   drop_dead_room
@@ -2796,7 +2965,7 @@ drop_dead_room() {
 take_cell() {
   local REPLY rc=0
   CELL_RESUME=$((CLAIM_N > 0)) CELL_PID='' CELL_ALIVE=0 STOP_SIGNAL='' STOP_GRACE='' LIMIT_HIT='' WAKES=0 KILLER_PID='' WATCH_PID=''
-  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 PEAK_MEMORY='' OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0
+  CELL_EXIT='' CELL_SIGNAL='' ENDED='' CELL_RC=0 PEAK_MEMORY='' OOM_BEFORE='' OOM_AFTER='' LOG_LOST=0 LOOKING=0
   trap 'on_stop TERM' TERM
   trap 'on_stop INT' INT
   trap 'on_stop HUP' HUP
@@ -2895,15 +3064,31 @@ write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no
   replace_file "$D/state/$CELL.json" "$RECORD" "${@:4}"
 }
 
+# The record that says finished, at first for this boot alone: its bytes are not flushed yet. Few are by the copy, which takes a
+# moment; before the copy of more they are flushed here, and the record then says no more of a boot.
+write_finished() { # returns: 0, or 74
+  local REPLY looked=0
+  [[ $LOOKING == 1 ]] || ! begin_look "$CELL" 2>/dev/null || LOOKING=1
+  this_boot_id
+  write_cell unsynced '' "$UNFLUSHED$REPLY" soon || return
+  # What cannot be listed the sync will name.
+  ((LOOKING == 0)) || ! end_look "$CELL" 2>/dev/null || looked=1
+  if ((looked == 0)) || { ((LIST_BYTES < SMALL_BYTES)) && [[ $REPLY != unknown ]]; }; then return 0; fi
+  find_behind
+  keep_room
+  write_cell unsynced '' '' behind ${BEHIND[@]+"${BEHIND[@]}"}
+}
+
 # What a finished cell has left, for the flush that stands before its record: a record that survives a power cut speaks of
 # bytes that have survived it too. Into BEHIND.
 find_behind() {
+  local path
   BEHIND=()
   list_paths "$CELL_DIR" 2>/dev/null || return 0
   if ((${#LIST_PATHS[@]} > 500)); then
     sync
   else
-    BEHIND=("${LIST_PATHS[@]/#/$CELL_DIR/}")
+    for path in "${LIST_PATHS[@]}"; do BEHIND+=("$CELL_DIR/$path"); done
   fi
 }
 
@@ -2960,6 +3145,8 @@ run_cell() {
     WATCH_PID=$!
     wait_group
     CELL_ALIVE=0
+    # Looked at beside what follows; what is left of the cell, should it still write, is ended before anything is read.
+    if ((CELL_RC == 0)) && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
     stop_watchers
     { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
@@ -2988,8 +3175,7 @@ judge_end() {
   else
     has_evidence || missing=$REPLY
     if [[ $CELL_RC -eq 0 && -z $STOP_SIGNAL && -z $LIMIT_HIT && -z $missing ]]; then
-      find_behind
-      write_cell unsynced '' '' behind ${BEHIND[@]+"${BEHIND[@]}"} || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights; then run this again"
+      write_finished || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights; then run this again"
       finish_sync
       return
     fi
@@ -3027,7 +3213,8 @@ finish_sync() {
   attempt=$R_attempt
   case $rc in "$EX_INTEGRITY" | "$EX_NOROOM") ;; *) rc=$EX_COPY ;; esac
   drop_room
-  cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" || :
+  find_behind
+  cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" behind ${BEHIND[@]+"${BEHIND[@]}"} || :
   event unsynced "$CELL" "$attempt" "code $rc"
   log "cell $CELL: unsynced: it has finished, and its results lie in $CELL_DIR only; the next call copies again"
   return "$rc"
@@ -3054,7 +3241,7 @@ prune_cell() {
 
 usage() {
   cat <<'USAGE'
-usage: run_one.sh [--queue FILE] [--adopt] CELL
+usage: run_one.sh [--queue FILE] [--adopt] CELL | --wait
 
 Runs the command that the queue gives CELL, once: in the code directory, in a process group of its own, its output in a log
 of its own. It counts as done only when the command ends with 0, every required artifact is there and not empty, and
@@ -3063,6 +3250,7 @@ is done is not run again. TERM, INT, HUP and USR1 reach the whole group once; af
 
 --queue FILE  take the command from FILE (default: the run's own queue, else queue.tsv beside this script)
 --adopt       the box that had this run, or its claims, is gone for good: take over
+--wait        for run_queue: wait to be told of a cell on standard input, and end where nothing comes
 
 exit codes: 0 done and checked; the command's own code where it failed; 1 no evidence, a limit; 64 usage, 65 integrity,
 69 missing, 73 no room, 74 not copied, 75 somebody runs it, 77 refused, 78 configuration, 128+n stopped by signal n
@@ -3070,7 +3258,7 @@ USAGE
 }
 
 parse_words() { # <words...>    sets CELL QUEUE_FILE ADOPT; returns 64
-  CELL='' QUEUE_FILE='' ADOPT=false
+  CELL='' QUEUE_FILE='' ADOPT=false WAIT=false
   while (($#)); do
     case $1 in
       --queue)
@@ -3079,6 +3267,7 @@ parse_words() { # <words...>    sets CELL QUEUE_FILE ADOPT; returns 64
         shift
         ;;
       --adopt) ADOPT=true ;;
+      --wait) WAIT=true ;;
       -*) return "$EX_USAGE" ;;
       *)
         [[ -z $CELL && -n $1 ]] || return "$EX_USAGE"
@@ -3087,14 +3276,16 @@ parse_words() { # <words...>    sets CELL QUEUE_FILE ADOPT; returns 64
     esac
     shift
   done
-  [[ -n $CELL ]]
+  if [[ $WAIT == true ]]; then [[ -z $CELL ]]; else [[ -n $CELL ]]; fi
 }
 
 main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
+  [[ $WAIT == false ]] || await_go || return 0
   check_name "$CELL" cell
   open_run false '' "$ADOPT"
+  begin_room
   find_cell
   CELL_DIR=$D/cells/$CELL
   judge_cell

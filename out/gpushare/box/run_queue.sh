@@ -287,9 +287,14 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-} name
+  local REPLY file=$1 schema=$2 run_id=${3-} name names=" ${!R_*}"
   # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
-  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  if [[ $names != *' R_'[!a-z]* ]]; then
+    # shellcheck disable=SC2086 # names
+    unset $names
+  else
+    for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  fi
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -309,14 +314,17 @@ parse_record() { # returns: 0, or 2 where it is not a whole record
   set +f
   for line in ${lines[@]+"${lines[@]}"}; do
     case $line in
+      '  "'[a-z]*'": "'*'"' | '  "'[a-z]*'": "'*'",')
+        member=${line:3} value=${line#*'": "'}
+        member=${member%%\"*} value=${value%\"*}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        printf -v "R_$member" '%s' "$value"
+        ;;
       '  "'[a-z]*'": '*)
-        member=${line#'  "'}
-        member=${member%%\"*}
-        value=${line#*'": '}
-        value=${value%,}
+        member=${line:3} value=${line#*'": '}
+        member=${member%%\"*} value=${value%,}
         [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
         case $value in
-          '"'*'"') value=${value#\"} && value=${value%\"} ;;
           null) value='' ;;
           true | false) ;;
           '[') in_list=1 && continue ;;
@@ -443,6 +451,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
           *) REPLY= ;;
         esac
       fi
+      ;;
+    mount-parent) # a folder that a mount one above it brings along
+      if ! mount_type "${1%/*}"; then
+        REPLY="${1%/*} is not a mount point: the storage is not attached, and files in $1 would go to another disk"
+      elif [[ ! -d $1 ]]; then
+        REPLY="${1%/*} is mounted, and $1 is not in it"
+      else REPLY=; fi
       ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
@@ -743,16 +758,28 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
+  stat_begin "$@"
+  stat_end
+}
+# The two halves of it: stat runs beside us, while something else is done.
+stat_begin() { # <path...>    sets STAT_FD for stat_end
+  exec {STAT_FD}< <(
+    while (($# > 500)); do
+      TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
+      shift 500
+    done
+    (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
+  )
+}
+stat_end() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
-  while (($# > 0)); do
-    while IFS= read -r line; do
-      rest=${line#*|*|*|*|}
-      STAT_OF[$rest]=${line%"|$rest"}
-    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
-    shift $(($# < 500 ? $# : 500))
-  done
+  while IFS= read -r line; do
+    rest=${line#*|*|*|*|}
+    STAT_OF[$rest]=${line%"|$rest"}
+  done <&"$STAT_FD"
+  exec {STAT_FD}<&-
 }
 
 # One worker: the tool over its share, some hundred names a call; the last call becomes the tool.
@@ -775,9 +802,14 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
+  hash_begin "$@"
+  hash_end
+}
+# The two halves of it: little is read beside us, while something else is done. No other digests are taken in between.
+hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
   local REPLY path line all=0
   declare -gA SUM_OF
-  SUM_OF=()
+  SUM_OF=() HASH_FD='' HASH_N=$#
   (($# > 0)) || return 0
   for path in "$@"; do
     line=${STAT_OF[$path]-4194304}
@@ -787,13 +819,20 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
   if ((all < 4194304)); then
     # Little work is done sooner by one than shared out.
     hash_tool_small
-    read_sums < <(hash_share "$@")
+    exec {HASH_FD}< <(hash_share "$@")
   else
     hash_tool
     hash_workers $#
     share_out "$REPLY" "$@"
   fi
-  ((${#SUM_OF[@]} >= $#))
+}
+hash_end() { # returns: 0, or 1 where a file could not be read
+  if [[ -n $HASH_FD ]]; then
+    read_sums <&"$HASH_FD"
+    exec {HASH_FD}<&-
+    HASH_FD=''
+  fi
+  ((${#SUM_OF[@]} >= HASH_N))
 }
 read_sums() { # the tool's lines from standard input into SUM_OF
   local line
@@ -1205,26 +1244,57 @@ next_todo() { # index of the next cell to run, into REPLY; 1: there is none
   return 1
 }
 
+# The next run_one is begun while this cell runs: it reads its own script meanwhile, and waits to be told of a cell, by a pipe
+# of its own that nobody but us can write to. So it ends with us.
+warm_up() { # sets WARM_PID and GO_FD
+  [[ -z $WARM_PID && -z $STOPPING$STOP_CODE ]] || return 0
+  exec {GO_FD}<> <(:)
+  QUEUE_PID=$$ OVERRIDES_SAID=1 bash "${RUN_ONE[@]}" --wait <"/proc/self/fd/$GO_FD" {GO_FD}>&- &
+  WARM_PID=$!
+}
+# The folders of the next cell, which it would else make itself: we only wait now. Empty ones mean nothing to anybody.
+make_ahead() { # <index>
+  local name=${P_NAME[$1]} at=$((P_AT[$1] * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
+  mkdir -p -- "$D/claims/$name" "$D/logs/$name" "$D/state" "$D/cells/$name" "$B/records" "$B/final_ckpts" "$B/.syncing/$name.$WARM_PID" "$S/cache" "$S/t/$at" 2>/dev/null || :
+}
+# What run_one would else read, hash and find out again.
+tell_warm() { # <slot> <index>    returns: 0 told, 1 there is none, or this command would not fit into a pipe
+  local command=${QUEUE_COMMANDS[P_AT[$2]]}
+  [[ -n $WARM_PID ]] && ((${#command} <= 15000)) && kill -0 "$WARM_PID" 2>/dev/null || return 1
+  printf '=%s\n' "${P_NAME[$2]}" "${P_AT[$2]}" "${P_SHA[$2]-}" "$OMP_NUM_THREADS" "$ENV_SPEC" "${SLOT_GPUS[$1]-}" "$command" >&"$GO_FD"
+  exec {GO_FD}>&-
+  SLOT_PID[$1]=$WARM_PID WARM_PID=''
+}
+drop_warm() {
+  [[ -n $WARM_PID ]] || return 0
+  exec {GO_FD}>&-
+  kill "$WARM_PID" 2>/dev/null || :
+  { wait "$WARM_PID"; } 2>/dev/null || :
+  WARM_PID=''
+}
+
 begin_cell() { # <slot> <index>
-  local REPLY name=${P_NAME[$2]} flags=()
-  [[ $ADOPT != true ]] || flags=(--adopt)
+  local REPLY name=${P_NAME[$2]}
   P_RETRIES[$2]=${P_RETRIES[$2]-0} P_BLOWS[$2]=${P_BLOWS[$2]-0} P_PRUNED[$2]=${P_PRUNED[$2]-0}
   [[ -n ${P_SHA[$2]-} ]] || digest_ahead "$2"
   P_PHASE[$2]=running SLOT_INDEX[$1]=$2 SLOT_BEGAN[$1]=$SECONDS
   last_claim "$name"
   SLOT_CLAIM[$1]=$CLAIM_N
-  # What run_one would else read and hash again. A very long command is no matter for an environment.
-  export QUEUE_CELL=$name QUEUE_AT=${P_AT[$2]} QUEUE_COMMAND=${QUEUE_COMMANDS[P_AT[$2]]} QUEUE_SHA=${P_SHA[$2]-}
-  ((${#QUEUE_COMMAND} <= 30000)) || QUEUE_CELL='' QUEUE_COMMAND=''
-  if [[ -n ${SLOT_GPUS[$1]-} ]]; then
-    CUDA_VISIBLE_DEVICES=${SLOT_GPUS[$1]} CUDA_DEVICE_ORDER=PCI_BUS_ID \
-      bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
-  else
-    bash "$SELF_DIR/run_one.sh" --queue "$D/queue.tsv" ${flags[@]+"${flags[@]}"} "$name" </dev/null &
-  fi
-  SLOT_PID[$1]=$!
+  tell_warm "$1" "$2" || begin_cold "$1" "$2"
   # A signal that came between the fork and this line has not reached it.
   [[ -z $STOPPING ]] || kill -TERM "${SLOT_PID[$1]}" 2>/dev/null || :
+}
+begin_cold() { # <slot> <index>
+  drop_warm
+  # A very long command is no matter for an environment.
+  export QUEUE_CELL=${P_NAME[$2]} QUEUE_AT=${P_AT[$2]} QUEUE_COMMAND=${QUEUE_COMMANDS[P_AT[$2]]} QUEUE_SHA=${P_SHA[$2]-}
+  ((${#QUEUE_COMMAND} <= 15000)) || QUEUE_CELL='' QUEUE_COMMAND=''
+  if [[ -n ${SLOT_GPUS[$1]-} ]]; then
+    CUDA_VISIBLE_DEVICES=${SLOT_GPUS[$1]} CUDA_DEVICE_ORDER=PCI_BUS_ID bash "${RUN_ONE[@]}" "${P_NAME[$2]}" </dev/null &
+  else
+    bash "${RUN_ONE[@]}" "${P_NAME[$2]}" </dev/null &
+  fi
+  SLOT_PID[$1]=$!
 }
 
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
@@ -1249,7 +1319,14 @@ digest_ahead() { # <index>
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
 await_slot() {
-  local slot pid='' n=0
+  local REPLY slot pid='' n=0 next
+  if [[ -z $WARM_PID ]] && next_todo; then
+    next=$REPLY
+    # Once the cell that has just begun has its claim on the disk: this would hold that up.
+    idle 0.005
+    warm_up
+    make_ahead "$next"
+  fi
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -z ${SLOT_PID[slot]-} ]] || { pid=${SLOT_PID[slot]} && n=$((n + 1)); }
   done
@@ -1786,12 +1863,15 @@ main() {
   [[ -z $QUEUE_FILE || $QUEUE_FILE == /* ]] || QUEUE_FILE=$PWD/$QUEUE_FILE
   assign_gpus
   P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() SLOT_PID=() SLOT_RUNNER=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
-  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0
+  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID=''
   if [[ $DRY == true ]]; then
     dry_run
     return
   fi
   open_run false "$SHARD" "$ADOPT"
+  RUN_ONE=("$SELF_DIR/run_one.sh" --queue "$D/queue.tsv")
+  [[ $ADOPT != true ]] || RUN_ONE+=(--adopt)
+  warm_up
   merge_queue
   read_states
   plan_cells
@@ -1815,10 +1895,10 @@ share_threads() {
     OMP_NUM_THREADS=$((CPUS / SLOTS > 0 ? CPUS / SLOTS : 1))
   fi
   # What every cell would find out again.
-  hash_tool
   ! next_todo || env_spec
   ((SLOTS == 1)) || ! next_todo || prove_ahead
-  export OMP_NUM_THREADS HASH_TOOL ENV_SPEC OVERRIDES_SAID=1 QUEUE_PID=$$
+  ENV_SPEC=${ENV_SPEC-}
+  export OMP_NUM_THREADS ENV_SPEC OVERRIDES_SAID=1 QUEUE_PID=$$
 }
 
 run_plan() {
@@ -1871,6 +1951,7 @@ on_stop() { # <signal>
 # The sum, and the exit code: 0 only where every planned cell is done.
 finish() {
   local number
+  drop_warm
   say_late
   say_sum
   if [[ -n $STOPPING ]]; then

@@ -218,9 +218,14 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-} name
+  local REPLY file=$1 schema=$2 run_id=${3-} name names=" ${!R_*}"
   # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
-  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  if [[ $names != *' R_'[!a-z]* ]]; then
+    # shellcheck disable=SC2086 # names
+    unset $names
+  else
+    for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  fi
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -240,14 +245,17 @@ parse_record() { # returns: 0, or 2 where it is not a whole record
   set +f
   for line in ${lines[@]+"${lines[@]}"}; do
     case $line in
+      '  "'[a-z]*'": "'*'"' | '  "'[a-z]*'": "'*'",')
+        member=${line:3} value=${line#*'": "'}
+        member=${member%%\"*} value=${value%\"*}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        printf -v "R_$member" '%s' "$value"
+        ;;
       '  "'[a-z]*'": '*)
-        member=${line#'  "'}
-        member=${member%%\"*}
-        value=${line#*'": '}
-        value=${value%,}
+        member=${line:3} value=${line#*'": '}
+        member=${member%%\"*} value=${value%,}
         [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
         case $value in
-          '"'*'"') value=${value#\"} && value=${value%\"} ;;
           null) value='' ;;
           true | false) ;;
           '[') in_list=1 && continue ;;
@@ -629,7 +637,7 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
 
 # lib/box_json.bash: what the laptop knows of the box: L/box.json (docs/contracts.md, section 8).
 # needs: exit log file record ssh
-# reads: L PROFILE KIND, INSTANCE from the environment
+# reads: L PROFILE KIND DATA_DIR DURABLE_DIR, INSTANCE from the environment
 
 # Read L/box.json into KNOWN_RUN_ID KNOWN_INSTANCE; both empty where there is none yet.
 read_box_json() {
@@ -640,6 +648,19 @@ read_box_json() {
   ((rc == 0)) || return 0
   # shellcheck disable=SC2034 # not every script asks for the instance
   KNOWN_RUN_ID=${R_run_id-} KNOWN_INSTANCE=${R_instance-}
+}
+
+# The folders that push was told, as L/box.json says right after it was read: in others a run of this name may be another one,
+# or none, and a shell in which DATA_DIR was not set would take the profile's. TYPED: names whose option is on this command line.
+same_places() { # <exit code> <remedy>
+  local REPLY name known
+  for name in DATA_DIR DURABLE_DIR; do
+    known=R_data_dir
+    [[ $name == DATA_DIR ]] || known=R_durable_dir
+    [[ -n ${!known+x} && " ${TYPED-} " != *" $name "* ]] || continue
+    record_fit "${!name}"
+    [[ $REPLY == "${!known}" ]] || refuse "$1" "$name is '$REPLY'" "push had '${!known}' ($L/box.json)" "set $name to that; $2"
+  done
 }
 
 # The id that the box shows must be the one that we know, before any byte is taken from it.
@@ -659,6 +680,8 @@ write_box_json() { # <run id or empty> <host name of the box> <instance>
   record_text host "$2"
   record_text instance "$3"
   record_text host_key "$key"
+  record_text data_dir "$DATA_DIR"
+  record_text durable_dir "$DURABLE_DIR"
   record_close
   replace_file "$L/box.json" "$RECORD"
 }
@@ -1026,9 +1049,9 @@ bad_usage() { # <why>
   usage >&2
   exit "$EX_USAGE"
 }
-parse_words() { # <words...>    sets HOST PRINT ONLY NEW_KEY DATA_DIR DURABLE_DIR
+parse_words() { # <words...>    sets HOST PRINT ONLY NEW_KEY TYPED DATA_DIR DURABLE_DIR
   local given=''
-  HOST=${HOST-} PRINT=false ONLY='' NEW_KEY=false
+  HOST=${HOST-} PRINT=false ONLY='' NEW_KEY=false TYPED=''
   while (($# > 0)); do
     case $1 in
       -h | --help) usage && exit 0 ;;
@@ -1038,8 +1061,8 @@ parse_words() { # <words...>    sets HOST PRINT ONLY NEW_KEY DATA_DIR DURABLE_DI
         (($# > 1)) || bad_usage "$1 wants a value"
         case $1 in
           --only) check_name "$2" 'cell' && ONLY=$2 ;;
-          --data-dir) DATA_DIR=$2 ;;
-          --durable-dir) DURABLE_DIR=$2 ;;
+          --data-dir) DATA_DIR=$2 TYPED+=' DATA_DIR' ;;
+          --durable-dir) DURABLE_DIR=$2 TYPED+=' DURABLE_DIR' ;;
         esac
         shift
         ;;
@@ -1207,6 +1230,7 @@ main() {
   take_lock
   [[ $NEW_KEY == false ]] || new_host_key
   read_box_json
+  same_places "$EX_CONFIG" "or give --data-dir and --durable-dir to pull from elsewhere"
   ssh_words
   meet_box
   same_run "$RUN_ID"

@@ -254,11 +254,23 @@ read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
 # lib/record.bash: line JSON that bash writes and reads without help (docs/contracts.md, section 2).
 # needs: exit log file
 
+# Free text made fit for a record: no quote, no backslash, no control character. Into REPLY.
+record_fit() { # <text>
+  REPLY=${1//\"/\'}
+  REPLY=${REPLY//\\//}
+  REPLY=${REPLY//[[:cntrl:]]/ }
+}
+
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-} name
+  local REPLY file=$1 schema=$2 run_id=${3-} name names=" ${!R_*}"
   # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
-  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  if [[ $names != *' R_'[!a-z]* ]]; then
+    # shellcheck disable=SC2086 # names
+    unset $names
+  else
+    for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  fi
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -278,14 +290,17 @@ parse_record() { # returns: 0, or 2 where it is not a whole record
   set +f
   for line in ${lines[@]+"${lines[@]}"}; do
     case $line in
+      '  "'[a-z]*'": "'*'"' | '  "'[a-z]*'": "'*'",')
+        member=${line:3} value=${line#*'": "'}
+        member=${member%%\"*} value=${value%\"*}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        printf -v "R_$member" '%s' "$value"
+        ;;
       '  "'[a-z]*'": '*)
-        member=${line#'  "'}
-        member=${member%%\"*}
-        value=${line#*'": '}
-        value=${value%,}
+        member=${line:3} value=${line#*'": '}
+        member=${member%%\"*} value=${value%,}
         [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
         case $value in
-          '"'*'"') value=${value#\"} && value=${value%\"} ;;
           null) value='' ;;
           true | false) ;;
           '[') in_list=1 && continue ;;
@@ -565,6 +580,23 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
   # 124: bounded's own word for time that was over.
   [[ $2 != 124 ]] || log "it took the connection and gave no answer in time: a gateway that runs no command (runbook P1.2), or a box that hangs"
   return "$EX_MISSING"
+}
+
+# lib/box_json.bash: what the laptop knows of the box: L/box.json (docs/contracts.md, section 8).
+# needs: exit log file record ssh
+# reads: L PROFILE KIND DATA_DIR DURABLE_DIR, INSTANCE from the environment
+
+# The folders that push was told, as L/box.json says right after it was read: in others a run of this name may be another one,
+# or none, and a shell in which DATA_DIR was not set would take the profile's. TYPED: names whose option is on this command line.
+same_places() { # <exit code> <remedy>
+  local REPLY name known
+  for name in DATA_DIR DURABLE_DIR; do
+    known=R_data_dir
+    [[ $name == DATA_DIR ]] || known=R_durable_dir
+    [[ -n ${!known+x} && " ${TYPED-} " != *" $name "* ]] || continue
+    record_fit "${!name}"
+    [[ $REPLY == "${!known}" ]] || refuse "$1" "$name is '$REPLY'" "push had '${!known}' ($L/box.json)" "set $name to that; $2"
+  done
 }
 
 # lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
@@ -1154,7 +1186,7 @@ USAGE
 }
 
 parse_args() { # <words...>    sets VERB HOST ACT APPROVAL APPROVED
-  VERB='' ACT=false APPROVAL='' APPROVED=false ACCEPTS=() LOOKED_AGAIN=false
+  VERB='' ACT=false APPROVAL='' APPROVED=false ACCEPTS=() LOOKED_AGAIN=false TYPED=''
   HOST=${HOST-}
   local given=()
   while (($# > 0)); do
@@ -1243,6 +1275,7 @@ check_identity() {
   [[ ${R_instance-} == "$INSTANCE" ]] ||
     refuse "$EX_GATE" "$VERB $INSTANCE" "the run is on instance '${R_instance-}' ($L/box.json)" "set INSTANCE to that one, or leave this box alone"
   [[ ${R_profile-} == "$PROFILE" ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "$L/box.json is of profile '${R_profile-}'" "use that profile's teardown.sh"
+  same_places "$EX_GATE" "where it really lies elsewhere now, push with --data-dir and --durable-dir first"
   BOX_RUN=${R_run_id-}
   [[ -z $BUNDLE_RUN || $BOX_RUN == "$BUNDLE_RUN" ]] ||
     refuse "$EX_GATE" "$VERB $INSTANCE" "the box has run '$BOX_RUN' and the bundle is of run '$BUNDLE_RUN'" "pull this run's results"

@@ -235,9 +235,14 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-} name
+  local REPLY file=$1 schema=$2 run_id=${3-} name names=" ${!R_*}"
   # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
-  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  if [[ $names != *' R_'[!a-z]* ]]; then
+    # shellcheck disable=SC2086 # names
+    unset $names
+  else
+    for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  fi
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -257,14 +262,17 @@ parse_record() { # returns: 0, or 2 where it is not a whole record
   set +f
   for line in ${lines[@]+"${lines[@]}"}; do
     case $line in
+      '  "'[a-z]*'": "'*'"' | '  "'[a-z]*'": "'*'",')
+        member=${line:3} value=${line#*'": "'}
+        member=${member%%\"*} value=${value%\"*}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        printf -v "R_$member" '%s' "$value"
+        ;;
       '  "'[a-z]*'": '*)
-        member=${line#'  "'}
-        member=${member%%\"*}
-        value=${line#*'": '}
-        value=${value%,}
+        member=${line:3} value=${line#*'": '}
+        member=${member%%\"*} value=${value%,}
         [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
         case $value in
-          '"'*'"') value=${value#\"} && value=${value%\"} ;;
           null) value='' ;;
           true | false) ;;
           '[') in_list=1 && continue ;;
@@ -530,7 +538,7 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
 
 # lib/box_json.bash: what the laptop knows of the box: L/box.json (docs/contracts.md, section 8).
 # needs: exit log file record ssh
-# reads: L PROFILE KIND, INSTANCE from the environment
+# reads: L PROFILE KIND DATA_DIR DURABLE_DIR, INSTANCE from the environment
 
 # Read L/box.json into KNOWN_RUN_ID KNOWN_INSTANCE; both empty where there is none yet.
 read_box_json() {
@@ -541,6 +549,19 @@ read_box_json() {
   ((rc == 0)) || return 0
   # shellcheck disable=SC2034 # not every script asks for the instance
   KNOWN_RUN_ID=${R_run_id-} KNOWN_INSTANCE=${R_instance-}
+}
+
+# The folders that push was told, as L/box.json says right after it was read: in others a run of this name may be another one,
+# or none, and a shell in which DATA_DIR was not set would take the profile's. TYPED: names whose option is on this command line.
+same_places() { # <exit code> <remedy>
+  local REPLY name known
+  for name in DATA_DIR DURABLE_DIR; do
+    known=R_data_dir
+    [[ $name == DATA_DIR ]] || known=R_durable_dir
+    [[ -n ${!known+x} && " ${TYPED-} " != *" $name "* ]] || continue
+    record_fit "${!name}"
+    [[ $REPLY == "${!known}" ]] || refuse "$1" "$name is '$REPLY'" "push had '${!known}' ($L/box.json)" "set $name to that; $2"
+  done
 }
 
 # lib/patrol_box.bash: what patrol looks at on the box. Sent there (declare -f); it reads, writes nothing, signals nothing of the run's.
@@ -874,8 +895,10 @@ take_log() { # <bytes count path>
 
 # The run itself.
 judge_run() {
+  local start='formal_run.sh start there (P3.2)'
+  [[ $KIND != slurm ]] || start='submit the job (P3.2)'
   case $STATUS in
-    none) escalate "no run has begun on the box" "start it, or look at --data-dir" && return 0 ;;
+    none) escalate "no run has begun on the box" "start it: $start; or it lies elsewhere: --data-dir" && return 0 ;;
     'read') ;;
     *) not_known "${STATUS_WHY:-the box did not say what the run is in}" && return 0 ;;
   esac
@@ -887,15 +910,19 @@ judge_run() {
     success) over "${S_why:+${S_why-}; }" && return 0 ;;
     'done') over '' && return 0 ;;
     failed)
-      escalate "FAILED, $(meter_since): ${S_why:-no reason given}${FAILURE:+ ($FAILURE)}" "read its log; keep the machine; formal_run.sh start continues it"
+      escalate "FAILED, $(meter_since): ${S_why:-no reason given}${FAILURE:+ ($FAILURE)}" "read its log; keep the machine; it goes on with: $start"
       return 0
       ;;
-    stopped | lost | idle) escalate "the run is ${S_state-}${S_why:+: ${S_why-}}" "start it again: it continues" && return 0 ;;
-    unknown) not_known "the run's state is not known${S_why:+: ${S_why-}}" && return 0 ;;
+    stopped | lost | idle) escalate "the run is ${S_state-}${S_why:+: ${S_why-}}" "start it again, it goes on: $start" && return 0 ;;
+    unknown)
+      not_known "the run's state is not known${S_why:+: ${S_why-}}"
+      [[ $KIND == slurm || ${S_why-} != *'look there' ]] || note "if that box is gone for good: $start with --adopt"
+      return 0
+      ;;
   esac
   case ${S_session-} in
     alive) ;;
-    gone) escalate "nothing runs${S_why:+: ${S_why-}}" "start it: formal_run.sh start" ;;
+    gone) escalate "nothing runs${S_why:+: ${S_why-}}" "start it: $start" ;;
     *) not_known "whether its session lives cannot be told" ;;
   esac
   judge_progress
@@ -1096,9 +1123,9 @@ bad_usage() { # <why>
   usage >&2
   exit "$EX_USAGE"
 }
-parse_words() { # <words...>    sets HOST PRINT JSON NEW_KEY DATA_DIR DURABLE_DIR
+parse_words() { # <words...>    sets HOST PRINT JSON NEW_KEY TYPED DATA_DIR DURABLE_DIR
   local given=''
-  HOST=${HOST-} PRINT=false JSON=false NEW_KEY=false
+  HOST=${HOST-} PRINT=false JSON=false NEW_KEY=false TYPED=''
   while (($# > 0)); do
     case $1 in
       -h | --help) usage && exit 0 ;;
@@ -1107,7 +1134,7 @@ parse_words() { # <words...>    sets HOST PRINT JSON NEW_KEY DATA_DIR DURABLE_DI
       --new-host-key) NEW_KEY=true ;;
       --data-dir | --durable-dir)
         (($# > 1)) || bad_usage "$1 wants a value"
-        if [[ $1 == --data-dir ]]; then DATA_DIR=$2; else DURABLE_DIR=$2; fi
+        if [[ $1 == --data-dir ]]; then DATA_DIR=$2 TYPED+=' DATA_DIR'; else DURABLE_DIR=$2 TYPED+=' DURABLE_DIR'; fi
         shift
         ;;
       -*) bad_usage "'${1//[[:cntrl:]]/?}' is no option, and no host begins with a dash" ;;
@@ -1143,7 +1170,7 @@ judge_silence() { # <code>
     VERDICT='done'
     note "not reached; its success was seen before, and it was to switch itself off then: collect the bundle from the durable tier"
   else
-    not_known "the box was not looked at, which does not mean that it is dead ($REPLY)"
+    not_known "the box was not looked at, which does not mean that it is dead ($REPLY); does the platform's own page show it, and at which address (P1.3)?"
   fi
 }
 
@@ -1209,6 +1236,7 @@ main() {
   VERDICT=healthy WHY='' NOTE=''
   [[ $NEW_KEY == false ]] || new_host_key
   read_box_json
+  same_places "$EX_CONFIG" "or give --data-dir and --durable-dir to look elsewhere"
   read_last_look
   look || rc=$?
   if ((rc == 0)); then

@@ -315,9 +315,14 @@ record_close() {
 
 # Read FILE into R_<member>. Lists are skipped. Only a whole record of the expected schema (and run) counts.
 read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 unknown
-  local REPLY file=$1 schema=$2 run_id=${3-} name
+  local REPLY file=$1 schema=$2 run_id=${3-} name names=" ${!R_*}"
   # Ours are in small letters: R_HOME and R_LIBS are the cell's affair.
-  for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  if [[ $names != *' R_'[!a-z]* ]]; then
+    # shellcheck disable=SC2086 # names
+    unset $names
+  else
+    for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
+  fi
   [[ -e $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
@@ -337,14 +342,17 @@ parse_record() { # returns: 0, or 2 where it is not a whole record
   set +f
   for line in ${lines[@]+"${lines[@]}"}; do
     case $line in
+      '  "'[a-z]*'": "'*'"' | '  "'[a-z]*'": "'*'",')
+        member=${line:3} value=${line#*'": "'}
+        member=${member%%\"*} value=${value%\"*}
+        [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
+        printf -v "R_$member" '%s' "$value"
+        ;;
       '  "'[a-z]*'": '*)
-        member=${line#'  "'}
-        member=${member%%\"*}
-        value=${line#*'": '}
-        value=${value%,}
+        member=${line:3} value=${line#*'": '}
+        member=${member%%\"*} value=${value%,}
         [[ $in_list == 0 && $member != *[!a-z0-9_]* ]] || return 2
         case $value in
-          '"'*'"') value=${value#\"} && value=${value%\"} ;;
           null) value='' ;;
           true | false) ;;
           '[') in_list=1 && continue ;;
@@ -514,6 +522,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
           *) REPLY= ;;
         esac
       fi
+      ;;
+    mount-parent) # a folder that a mount one above it brings along
+      if ! mount_type "${1%/*}"; then
+        REPLY="${1%/*} is not a mount point: the storage is not attached, and files in $1 would go to another disk"
+      elif [[ ! -d $1 ]]; then
+        REPLY="${1%/*} is mounted, and $1 is not in it"
+      else REPLY=; fi
       ;;
     marker) [[ -s $1/.gpu-runbook-tier ]] || REPLY="$1/.gpu-runbook-tier is missing: the storage is not attached, or nobody has marked it yet" ;;
     none) [[ -d $1 ]] || mkdir -p -- "$1" 2>/dev/null || REPLY="$1 is not there and cannot be made" ;;
@@ -1788,16 +1803,28 @@ gate_syntax() { # <folders of ours...>
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
+  stat_begin "$@"
+  stat_end
+}
+# The two halves of it: stat runs beside us, while something else is done.
+stat_begin() { # <path...>    sets STAT_FD for stat_end
+  exec {STAT_FD}< <(
+    while (($# > 500)); do
+      TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
+      shift 500
+    done
+    (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
+  )
+}
+stat_end() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
-  while (($# > 0)); do
-    while IFS= read -r line; do
-      rest=${line#*|*|*|*|}
-      STAT_OF[$rest]=${line%"|$rest"}
-    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
-    shift $(($# < 500 ? $# : 500))
-  done
+  while IFS= read -r line; do
+    rest=${line#*|*|*|*|}
+    STAT_OF[$rest]=${line%"|$rest"}
+  done <&"$STAT_FD"
+  exec {STAT_FD}<&-
 }
 
 # One worker: the tool over its share, some hundred names a call; the last call becomes the tool.
@@ -1820,9 +1847,14 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
+  hash_begin "$@"
+  hash_end
+}
+# The two halves of it: little is read beside us, while something else is done. No other digests are taken in between.
+hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
   local REPLY path line all=0
   declare -gA SUM_OF
-  SUM_OF=()
+  SUM_OF=() HASH_FD='' HASH_N=$#
   (($# > 0)) || return 0
   for path in "$@"; do
     line=${STAT_OF[$path]-4194304}
@@ -1832,13 +1864,20 @@ hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it
   if ((all < 4194304)); then
     # Little work is done sooner by one than shared out.
     hash_tool_small
-    read_sums < <(hash_share "$@")
+    exec {HASH_FD}< <(hash_share "$@")
   else
     hash_tool
     hash_workers $#
     share_out "$REPLY" "$@"
   fi
-  ((${#SUM_OF[@]} >= $#))
+}
+hash_end() { # returns: 0, or 1 where a file could not be read
+  if [[ -n $HASH_FD ]]; then
+    read_sums <&"$HASH_FD"
+    exec {HASH_FD}<&-
+    HASH_FD=''
+  fi
+  ((${#SUM_OF[@]} >= HASH_N))
 }
 read_sums() { # the tool's lines from standard input into SUM_OF
   local line

@@ -328,16 +328,28 @@ hash_text() { # <text>    sets REPLY
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
+  stat_begin "$@"
+  stat_end
+}
+# The two halves of it: stat runs beside us, while something else is done.
+stat_begin() { # <path...>    sets STAT_FD for stat_end
+  exec {STAT_FD}< <(
+    while (($# > 500)); do
+      TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
+      shift 500
+    done
+    (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
+  )
+}
+stat_end() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
-  while (($# > 0)); do
-    while IFS= read -r line; do
-      rest=${line#*|*|*|*|}
-      STAT_OF[$rest]=${line%"|$rest"}
-    done < <(TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null)
-    shift $(($# < 500 ? $# : 500))
-  done
+  while IFS= read -r line; do
+    rest=${line#*|*|*|*|}
+    STAT_OF[$rest]=${line%"|$rest"}
+  done <&"$STAT_FD"
+  exec {STAT_FD}<&-
 }
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
