@@ -11,4 +11,5 @@
   readonly EX_BUSY=75      # another runner holds it
   readonly EX_GATE=77      # refused: a precondition is not met
   readonly EX_CONFIG=78    # configuration is wrong
+  readonly EX_AGAIN=79     # of run_one to run_queue alone: nothing was said nor begun, begin another
 }

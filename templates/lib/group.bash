@@ -1,6 +1,6 @@
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
 # needs: exit log proc idle
-# reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS
+# reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS BEGAN
 
 # Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
 # the child's environment; its status other than 0 is the child's.
@@ -126,16 +126,17 @@ shows_life() { # <stamp>
   [[ -n $(find "$CELL_DIR" -newer "$1" -print 2>/dev/null | head -n 1) ]]
 }
 
-# Where to look for processes begun since TICKS, which is our own start or 0 (all), into PROCESS_FILES. Numbers are given in
-# order: in our first seconds those above our own are the only ones, where the newest is not far above and so has not come round.
+# Where to look for processes of the cell, into PROCESS_FILES: of this attempt (TICKS is not 0) or of any. Numbers are given in
+# order: in the cell's first seconds those above its own are the only ones, where the newest is not far above and so has not come
+# round.
 process_files() { # <ticks>
   local pid newest=''
-  if (($1 > 0 && SECONDS <= 5)); then
+  if (($1 > 0 && SECONDS - BEGAN <= 5)); then
     { read -r pid pid pid pid newest pid <"/proc/loadavg"; } 2>/dev/null || newest=''
   fi
-  if [[ $newest =~ ^[0-9]+$ ]] && ((newest > $$ && newest - $$ <= 500)); then
+  if [[ $newest =~ ^[0-9]+$ && -n ${CELL_PID-} ]] && ((newest >= CELL_PID && newest - CELL_PID <= 500)); then
     PROCESS_FILES=()
-    for ((pid = $$ + 1; pid <= newest; pid++)); do
+    for ((pid = CELL_PID; pid <= newest; pid++)); do
       [[ ! -d /proc/$pid ]] || PROCESS_FILES+=("/proc/$pid/stat")
     done
   else

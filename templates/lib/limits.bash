@@ -46,6 +46,7 @@ gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   write_probes
 }
 
+PROBES=()
 # A probe for each tier. Each lies where the cell's record will be written next.
 write_probes() {
   local file
@@ -71,8 +72,9 @@ refuse_probe() { # <probe>
   refuse "$EX_NOROOM" "${1%/*}" "a probe file cannot be written, flushed and read back" "look at the disk: full, read-only, or gone"
 }
 
+# What was made for a cell that does not begin, or that needs it no more.
 drop_room() {
-  rm -f -- "$D/state/.$CELL.json.$$.tmp" "$B/records/.$CELL.json.$$.tmp"
+  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}"
   [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 

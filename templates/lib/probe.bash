@@ -84,7 +84,7 @@ probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
   CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
   # nproc believes OMP_NUM_THREADS; this is about the machine.
-  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
+  CPU_NPROC=$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT && exec nproc 2>/dev/null) || CPU_NPROC=''
   [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
   while IFS= read -r line; do
     [[ $line == Cpus_allowed_list:* ]] || continue

@@ -28,14 +28,14 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
   local -a names commands lines=()
   local -A known=() folded=()
-  ADDED=0
+  ADDED=0 MERGED_TEXT=''
   read_queue "$source"
   text=$QUEUE_TEXT
   names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
   if [[ -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
     # The usual case: the run has all of it, and nothing else.
-    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || return 0
+    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || { MERGED_TEXT=$text && return 0; }
   else
     QUEUE_NAMES=() QUEUE_COMMANDS=()
   fi
@@ -53,6 +53,8 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $RUN_SHARD" "it owns no cell of $source" "give fewer shards"
   ((ADDED == 0)) || QUEUE_TEXT=''
+  # shellcheck disable=SC2034 # for source_changed, which only run_queue asks
+  MERGED_TEXT=$text
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
@@ -64,4 +66,10 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   printf -v text '%s\n' "${lines[@]}"
   replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
   QUEUE_TEXT=$text
+}
+
+# Has the source, or the run's own queue, another text than at the last merge?
+source_changed() {
+  local REPLY LC_ALL=C
+  ! read_text "${QUEUE_FILE:-$SELF_DIR/queue.tsv}" || [[ $REPLY != "$MERGED_TEXT" ]] || ! read_text "$D/queue.tsv" || [[ $REPLY != "$QUEUE_TEXT" ]]
 }

@@ -4,20 +4,26 @@
 
 # The plan: cells of the roster that this call is to see to. P_NAME, P_AT (their places in the roster), and P_PHASE:
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
-plan_cells() {
-  local i name phase
-  declare -gA PLANNED
+plan_cells() { # of the cells that have come since the last time
+  local i name start=${#P_NAME[@]} first=''
+  if [[ -z $ONLY ]]; then
+    P_NAME+=("${QUEUE_NAMES[@]:ROSTER_N}")
+    P_AT=("${!P_NAME[@]}")
+  else
+    for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
+      name=${QUEUE_NAMES[i]}
+      [[ ,$ONLY, != *",$name,"* ]] || { P_NAME+=("$name") && P_AT+=("$i"); }
+    done
+  fi
   ROSTER_N=${#QUEUE_NAMES[@]}
-  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
-    name=${QUEUE_NAMES[i]}
-    [[ -z ${PLANNED[$name]-} ]] || continue
-    [[ -z $ONLY || ,$ONLY, == *",$name,"* ]] || continue
-    PLANNED[$name]=1 phase=todo
-    # In the bundle: the usual case of a queue that goes on, and nothing to say of it.
-    [[ ${RECORD_OF[$name]-} != 1* ]] || phase=skipped
-    P_NAME+=("$name") P_AT+=("$i") P_PHASE+=("$phase")
-    [[ $phase == skipped ]] || first_phase $((${#P_NAME[@]} - 1))
+  for name in "${P_NAME[@]:start}"; do
+    # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
+    [[ ${RECORD_OF[$name]-} != 1* ]] || { P_PHASE+=(skipped) && continue; }
+    first=${first:-${#P_PHASE[@]}}
+    P_PHASE+=(todo)
+    first_phase $((${#P_PHASE[@]} - 1))
   done
+  ((start > 0)) || NEXT=${first:-${#P_NAME[@]}}
 }
 
 # What is done is recognised from the records read in one go; everything else says why it is run again.
@@ -84,48 +90,56 @@ next_todo() { # index of the next cell to run, into REPLY; 1: there is none
   return 1
 }
 
-# The next run_one is begun while this cell runs: it reads its own script meanwhile, and waits to be told of a cell, by a pipe
-# of its own that nobody but us can write to. So it ends with us.
-warm_up() { # sets WARM_PID and GO_FD
+# The next run_one is begun while this cell runs: it reads its own script meanwhile and, told which cell will probably be its,
+# looks at what must hold before that. Then it waits for the word, by a pipe that nobody but us can write to: so it ends with us.
+warm_up() { # [index of the cell]    sets WARM_PID WARM_INDEX GO_FD
   [[ -z $WARM_PID && -z $STOPPING$STOP_CODE ]] || return 0
   exec {GO_FD}<> <(:)
   QUEUE_PID=$$ OVERRIDES_SAID=1 bash "${RUN_ONE[@]}" --wait <"/proc/self/fd/$GO_FD" {GO_FD}>&- &
-  WARM_PID=$!
-}
-# The folders of the next cell, which it would else make itself: we only wait now. Empty ones mean nothing to anybody.
-make_ahead() { # <index>
-  local name=${P_NAME[$1]} at=$((P_AT[$1] * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
-  mkdir -p -- "$D/claims/$name" "$D/logs/$name" "$D/state" "$D/cells/$name" "$B/records" "$B/final_ckpts" "$B/.syncing/$name.$WARM_PID" "$S/cache" "$S/t/$at" 2>/dev/null || :
+  WARM_PID=$! WARM_INDEX=''
+  # Of several slots the one that will be free has its own GPUs.
+  if (($# > 0 && SLOTS == 1)); then
+    have_digest "$1"
+    tell_warm "$1" "${SLOT_GPUS[0]-}" || :
+  fi
 }
 # What run_one would else read, hash and find out again.
-tell_warm() { # <slot> <index>    returns: 0 told, 1 there is none, or this command would not fit into a pipe
-  local command=${QUEUE_COMMANDS[P_AT[$2]]}
-  [[ -n $WARM_PID ]] && ((${#command} <= 15000)) && kill -0 "$WARM_PID" 2>/dev/null || return 1
-  printf '=%s\n' "${P_NAME[$2]}" "${P_AT[$2]}" "${P_SHA[$2]-}" "$OMP_NUM_THREADS" "$ENV_SPEC" "${SLOT_GPUS[$1]-}" "$command" >&"$GO_FD"
+tell_warm() { # <index> <GPUs>    returns: 0, or 1 where this command would not fit into a pipe
+  local command=${QUEUE_COMMANDS[P_AT[$1]]}
+  [[ -n $WARM_PID ]] && ((${#command} <= 15000)) || return 1
+  printf '=%s\n' "${P_NAME[$1]}" "${P_AT[$1]}" "${P_SHA[$1]-}" "$OMP_NUM_THREADS" "$2" "$command" >&"$GO_FD"
+  WARM_INDEX=$1
+}
+begin_warm() { # <slot> <index>    returns: 0, or 1: it has to be begun cold
+  [[ -n $WARM_PID && -z ${P_COLD[$2]-} && (-z $WARM_INDEX || $WARM_INDEX == "$2") ]] && kill -0 "$WARM_PID" 2>/dev/null || return 1
+  if [[ -z $WARM_INDEX ]]; then
+    have_digest "$2"
+    tell_warm "$2" "${SLOT_GPUS[$1]-}" || return 1
+  fi
+  printf 'go %s\n' "$ENV_SPEC" >&"$GO_FD"
   exec {GO_FD}>&-
   SLOT_PID[$1]=$WARM_PID WARM_PID=''
 }
 drop_warm() {
   [[ -n $WARM_PID ]] || return 0
   exec {GO_FD}>&-
-  kill "$WARM_PID" 2>/dev/null || :
   { wait "$WARM_PID"; } 2>/dev/null || :
   WARM_PID=''
 }
 
 begin_cell() { # <slot> <index>
-  local REPLY name=${P_NAME[$2]}
+  local REPLY
   P_RETRIES[$2]=${P_RETRIES[$2]-0} P_BLOWS[$2]=${P_BLOWS[$2]-0} P_PRUNED[$2]=${P_PRUNED[$2]-0}
-  [[ -n ${P_SHA[$2]-} ]] || digest_ahead "$2"
   P_PHASE[$2]=running SLOT_INDEX[$1]=$2 SLOT_BEGAN[$1]=$SECONDS
-  last_claim "$name"
+  last_claim "${P_NAME[$2]}"
   SLOT_CLAIM[$1]=$CLAIM_N
-  tell_warm "$1" "$2" || begin_cold "$1" "$2"
+  begin_warm "$1" "$2" || begin_cold "$1" "$2"
   # A signal that came between the fork and this line has not reached it.
   [[ -z $STOPPING ]] || kill -TERM "${SLOT_PID[$1]}" 2>/dev/null || :
 }
 begin_cold() { # <slot> <index>
   drop_warm
+  have_digest "$2"
   # A very long command is no matter for an environment.
   export QUEUE_CELL=${P_NAME[$2]} QUEUE_AT=${P_AT[$2]} QUEUE_COMMAND=${QUEUE_COMMANDS[P_AT[$2]]} QUEUE_SHA=${P_SHA[$2]-}
   ((${#QUEUE_COMMAND} <= 15000)) || QUEUE_CELL='' QUEUE_COMMAND=''
@@ -138,35 +152,39 @@ begin_cold() { # <slot> <index>
 }
 
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
-# that cannot be done, run_one makes its own.
-digest_ahead() { # <index>
-  local i fd line
-  local -a at=() fds=() paths=()
+# that cannot be done, run_one makes its own. In two halves: it runs beside us, while something else is done.
+begin_digests() { # <index>    sets DIGEST_FD and what end_digests needs
+  local i fd
+  local -a paths=()
+  DIGEST_AT=() DIGEST_FDS=() DIGEST_FD=''
   command -v sha256sum >/dev/null 2>&1 || return 0
-  for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
+  for ((i = $1; i < ${#P_NAME[@]} && ${#DIGEST_AT[@]} < 32; i++)); do
     [[ ${P_PHASE[i]} == todo && -z ${P_SHA[i]-} ]] || continue
     exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
-    at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
+    DIGEST_AT+=("$i") DIGEST_FDS+=("$fd") paths+=("/dev/fd/$fd")
   done
-  i=0
+  exec {DIGEST_FD}< <(exec sha256sum "${paths[@]}" 2>/dev/null)
+}
+have_digest() { # <index>
+  end_digests
+  [[ -n ${P_SHA[$1]-} ]] || { begin_digests "$1" && end_digests; }
+}
+end_digests() {
+  local i=0 fd line
+  [[ -n $DIGEST_FD ]] || return 0
   while IFS= read -r line; do
-    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
-    P_SHA[at[i]]=${line:0:64}
+    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "/dev/fd/${DIGEST_FDS[i]-}" ]] || break
+    P_SHA[DIGEST_AT[i]]=${line:0:64}
     i=$((i + 1))
-  done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
-  for fd in "${fds[@]}"; do exec {fd}<&-; done
+  done <&"$DIGEST_FD"
+  for fd in "$DIGEST_FD" ${DIGEST_FDS[@]+"${DIGEST_FDS[@]}"}; do exec {fd}<&-; done
+  DIGEST_FD=''
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
 await_slot() {
-  local REPLY slot pid='' n=0 next
-  if [[ -z $WARM_PID ]] && next_todo; then
-    next=$REPLY
-    # Once the cell that has just begun has its claim on the disk: this would hold that up.
-    idle 0.005
-    warm_up
-    make_ahead "$next"
-  fi
+  local REPLY slot pid='' n=0
+  ! next_todo || warm_up "$REPLY"
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -z ${SLOT_PID[slot]-} ]] || { pid=${SLOT_PID[slot]} && n=$((n + 1)); }
   done
@@ -182,27 +200,34 @@ await_slot() {
 
 # Judge every slot whose run_one is gone. A child that bash has collected cannot be signalled any more.
 reap_slots() {
-  local slot rc
+  local slot rc of
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -n ${SLOT_PID[slot]-} ]] || continue
     ! kill -0 "${SLOT_PID[slot]}" 2>/dev/null || continue
     rc=0
     { wait "${SLOT_PID[slot]}"; } 2>/dev/null || rc=$?
-    SLOT_RUNNER[slot]=${SLOT_PID[slot]}
+    of=("${SLOT_INDEX[slot]}" "$rc" "${SLOT_CLAIM[slot]}" "${SLOT_PID[slot]}" "${SLOT_BEGAN[slot]}")
     SLOT_PID[slot]=''
     TICK=0
-    judge_slot "$slot" "$rc"
+    # Behind a good end nothing can speak against the next cell, which need not wait for our words about this one.
+    ((rc != 0)) || fill_slots
+    judge_slot "${of[@]}"
   done
 }
 
 # --- judging, by record and attempt number ---
 
-judge_slot() { # <slot> <run_one's exit code>
-  local REPLY rc=$2 i=${SLOT_INDEX[$1]} name took=$((SECONDS - ${SLOT_BEGAN[$1]})) state=none
-  name=${P_NAME[i]}
+judge_slot() { # <index> <run_one's exit code> <claims before it> <its pid> <when it began>
+  local REPLY i=$1 rc=$2 name=${P_NAME[$1]} took=$((SECONDS - $5)) state=none
   R_class=''
   if read_record "$D/state/$name.json" cell/1 "$RUN_ID"; then state=${R_state-}; elif [[ -e $D/state/$name.json ]]; then state=unknown; fi
-  if ! claimed_by "$name" "${SLOT_CLAIM[$1]}" "${SLOT_RUNNER[$1]}"; then
+  if ! claimed_by "$name" "$3" "$4"; then
+    if ((rc == EX_AGAIN)); then
+      # Told ahead of time, it has found something that it left for another to say.
+      P_PHASE[i]=todo P_COLD[i]=1
+      ((NEXT <= i)) || NEXT=$i
+      return 0
+    fi
     # No attempt of ours: refused, busy, found done, or only the copy was made up for.
     if [[ $state == unsynced && $rc != 0 && $rc != "$EX_BUSY" ]]; then judge_unsynced "$i" "$rc"; else judge_refusal "$i" "$rc"; fi
   elif ((rc != 0)) && never_began "$name" "$state"; then

@@ -78,7 +78,7 @@ warned() { # <words> : among the warnings
 @test "plan: the time is the mean of the cells that are done" {
   smoked
   formal_ok --only s2
-  sed -i 's/"started": "[^"]*"/"started": "2026-02-28T23:59:00Z"/; s/"ended": "[^"]*"/"ended": "2026-03-01T00:04:01Z"/; s/"peak_memory_bytes": [0-9a-z]*/"peak_memory_bytes": 700000000/' "$D/state/s2.json"
+  sed -i 's/"started": "[^"]*"/"started": "2026-02-28T23:59:00Z"/; s/"ended": "[^"]*"/"ended": "2026-03-01T00:04:01Z"/; s/"peak_memory_bytes": [0-9a-z]*/"peak_memory_bytes": 700000000/' "$D/state/s2.json" "$B/records/s2.json"
   PRICE_PER_HOUR=6 formal plan
   said 'time     5 min, measured (the mean of 1 cells of this run that are done); the job: 60 s'
   said 'memory   700 MB, measured'

@@ -387,11 +387,14 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
 }
 
 @test "the run_one that waits is killed, or its queue is: each cell runs once, and nobody waits on (S48, case 48, T17)" {
-  # By its standard input: whoever has been told has closed it.
+  # Whoever has begun a cell has a claim, or its parent has.
   waiting() {
-    local file
+    local file pid parent
     for file in $(grep -lsF -- --wait /proc/[0-9]*/cmdline); do
-      grep -qsF "$D/queue.tsv" "$file" && [[ $(readlink "${file%cmdline}fd/0") == pipe:* ]] && file=${file#/proc/} && echo "${file%/cmdline}"
+      grep -qsF "$D/queue.tsv" "$file" || continue
+      pid=${file#/proc/} && pid=${pid%/cmdline}
+      parent=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null) || continue
+      cat "$D"/claims/*/* | grep -qE " ($pid|${parent:-none}) " || echo "$pid"
     done
   }
   is_waiting() { [[ -n $(waiting) ]]; }

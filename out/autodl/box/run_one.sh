@@ -102,6 +102,7 @@ readonly -a DATA_UNDER=()
   readonly EX_BUSY=75      # another runner holds it
   readonly EX_GATE=77      # refused: a precondition is not met
   readonly EX_CONFIG=78    # configuration is wrong
+  readonly EX_AGAIN=79     # of run_one to run_queue alone: nothing was said nor begun, begin another
 }
 
 # lib/log.bash: one line per event on stderr, so that stdout stays data.
@@ -117,6 +118,8 @@ utc_now() {
 log() { # <words...>
   local REPLY
   utc_now
+  # shellcheck disable=SC2034 # run_one asks whether anything was said
+  LOGGED=1
   printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
 }
 
@@ -841,6 +844,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
+  ! take_plain "$text" || { QUEUE_TEXT=$text && return 0; }
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -865,6 +869,32 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
   QUEUE_TEXT=$text
+}
+
+# A text in which each line is a cell, looked at as a whole: line by line costs ten times as much. Whatever is unusual in it is for
+# the slow way, which names it.
+take_plain() { # <text>    returns: 0, or 1 with nothing set
+  local IFS=$'\n' all name
+  local -a lines names commands odd
+  local -A seen=()
+  [[ $1 == *[!$'\n']$'\n' && $1 != $'\n'* && $1 != *$'\n\n'* && $1 != *[$'\001'-$'\010'$'\013'-$'\037'$'\177']* ]] || return 1
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${1%$'\n'})
+  set +f
+  # Whatever has a tab and a word behind it falls away, and nothing must be left.
+  odd=("${lines[@]/#*$'\t'*[![:space:]]*/}")
+  all=${odd[*]}
+  [[ -z ${all//$'\n'/} ]] || return 1
+  names=("${lines[@]%%$'\t'*}") commands=("${lines[@]#*$'\t'}")
+  all=$'\n'${names[*]}
+  [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
+  for name in "${names[@]}"; do
+    ((${#name} <= 128)) || return 1
+    seen[${name,,}]=1
+  done
+  ((${#seen[@]} == ${#lines[@]})) || return 1
+  QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }
 
 # What is wrong with one line.
@@ -1011,20 +1041,30 @@ share_out() { # <workers> <path...>
 # into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
 # after 60 s.
 describe_environment() {
-  local said run=()
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
-  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
-  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
-paths = [p for p in sys.path if p.startswith("/")]
-found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
-version = "%d.%d.%d" % sys.version_info[:3]
-print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
-print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  local said=''
+  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
+  exec {DESCRIBE_FD}<&-
+  DESCRIBE_FD=''
+  [[ $said == *$'\n' ]] || said="no answer from PY=$PY"
+  said=${said%$'\n'}
   ENV_FOLDERS=''
   # shellcheck disable=SC2034 # preflight has no use for them
   [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
   gpu_driver
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+# The interpreter is asked beside us, while something else is done.
+describe_begin() { # sets DESCRIBE_FD
+  local run=()
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  exec {DESCRIBE_FD}< <(said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) && printf '%s\n' "$said")
 }
 gpu_driver() { # into REPLY
   REPLY=none
@@ -1035,32 +1075,47 @@ gpu_driver() { # into REPLY
 # packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
 # folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
 environment_key() { # <folders, a line each>
-  local path head='' text
-  local -a paths=()
-  gpu_driver
-  text="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
-  REPLY=''
+  key_begin "$1"
+  key_end
+}
+# The two halves of it: the look runs beside us, while something else is done.
+key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
+  local REPLY path head=''
+  KEY_FD=''
   path=$(type -P "$PY") && [[ -n $1 ]] || return 0
   { IFS= read -r -n 2 head <"$path"; } 2>/dev/null || :
   [[ $head != '#!' ]] || return 0
-  paths=("$path" "${path%/*}/../pyvenv.cfg")
-  while IFS= read -r path; do paths+=("$path"); done <<<"$1"
-  stat_many "${paths[@]}"
-  for path in "${paths[@]}"; do text+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
-  REPLY=$text
+  gpu_driver
+  KEY_HEAD="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
+  KEY_PATHS=("$path" "${path%/*}/../pyvenv.cfg")
+  while IFS= read -r path; do KEY_PATHS+=("$path"); done <<<"$1"
+  stat_begin "${KEY_PATHS[@]}"
+  KEY_FD=$STAT_FD
+}
+key_end() { # into REPLY
+  local path
+  REPLY=''
+  [[ -n $KEY_FD ]] || return 0
+  STAT_FD=$KEY_FD KEY_FD=''
+  stat_end
+  REPLY=$KEY_HEAD
+  for path in "${KEY_PATHS[@]}"; do REPLY+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
 }
 
-# The description that the run has, if it is still true of this environment. Into REPLY.
+# The digest of the description that the run has, if that is still true of this environment. Into REPLY.
 known_environment() { # returns: 0, or 1: ask the interpreter
-  local key path where=''
-  read_text "$D/.environment.key" && [[ -n $REPLY ]] || return 1
-  key=$REPLY
+  [[ -n ${KNOWN_SPEC-} ]] || known_begin || return 1
+  key_end
+  [[ -n $REPLY && $REPLY == "$KNOWN_KEY" ]] && REPLY=$KNOWN_SPEC
+}
+known_begin() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
+  local REPLY path where=''
+  read_text "$D/.environment.key" && [[ $REPLY =~ ^[0-9a-f]{8}$'\n' && -s $D/environment.txt ]] || return 1
+  KNOWN_SPEC=${REPLY%%$'\n'*} KNOWN_KEY=${REPLY#*$'\n'}
   # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
-  while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$key"
+  while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$KNOWN_KEY"
   where=${where#*$'\n'*$'\n'*$'\n'}
-  environment_key "${where%$'\n'}"
-  [[ -n $REPLY && $REPLY == "$key" ]] || return 1
-  read_text "$D/environment.txt" && [[ -n $REPLY ]]
+  key_begin "${where%$'\n'}"
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
@@ -1068,15 +1123,15 @@ env_spec() {
   local REPLY text key='' before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
   if known_environment; then
-    text=$REPLY
-  else
-    # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
-    { : >"$D/.environment.key"; } 2>/dev/null || :
-    describe_environment
-    text=$REPLY
-    environment_key "$ENV_FOLDERS"
-    key=$REPLY
+    ENV_SPEC=$REPLY
+    return 0
   fi
+  # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
+  { : >"$D/.environment.key"; } 2>/dev/null || :
+  describe_environment
+  text=$REPLY
+  environment_key "$ENV_FOLDERS"
+  key=$REPLY
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
   ! read_text "$D/environment.txt" || before=$REPLY
@@ -1085,7 +1140,7 @@ env_spec() {
     event environment - - "$ENV_SPEC"
     { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
   fi
-  [[ -z $key ]] || { printf '%s' "$key" >"$D/.environment.key"; } 2>/dev/null || :
+  [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
 # lib/results.bash: a cell's result files: which they are, what they weigh, their digests.
@@ -1638,7 +1693,7 @@ probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
   CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
   # nproc believes OMP_NUM_THREADS; this is about the machine.
-  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
+  CPU_NPROC=$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT && exec nproc 2>/dev/null) || CPU_NPROC=''
   [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
   while IFS= read -r line; do
     [[ $line == Cpus_allowed_list:* ]] || continue
@@ -2238,6 +2293,7 @@ gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   write_probes
 }
 
+PROBES=()
 # A probe for each tier. Each lies where the cell's record will be written next.
 write_probes() {
   local file
@@ -2263,8 +2319,9 @@ refuse_probe() { # <probe>
   refuse "$EX_NOROOM" "${1%/*}" "a probe file cannot be written, flushed and read back" "look at the disk: full, read-only, or gone"
 }
 
+# What was made for a cell that does not begin, or that needs it no more.
 drop_room() {
-  rm -f -- "$D/state/.$CELL.json.$$.tmp" "$B/records/.$CELL.json.$$.tmp"
+  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}"
   [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 
@@ -2317,7 +2374,7 @@ idle() { # <seconds, also a fraction>
 
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
 # needs: exit log proc idle
-# reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS
+# reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS BEGAN
 
 # Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
 # the child's environment; its status other than 0 is the child's.
@@ -2443,16 +2500,17 @@ shows_life() { # <stamp>
   [[ -n $(find "$CELL_DIR" -newer "$1" -print 2>/dev/null | head -n 1) ]]
 }
 
-# Where to look for processes begun since TICKS, which is our own start or 0 (all), into PROCESS_FILES. Numbers are given in
-# order: in our first seconds those above our own are the only ones, where the newest is not far above and so has not come round.
+# Where to look for processes of the cell, into PROCESS_FILES: of this attempt (TICKS is not 0) or of any. Numbers are given in
+# order: in the cell's first seconds those above its own are the only ones, where the newest is not far above and so has not come
+# round.
 process_files() { # <ticks>
   local pid newest=''
-  if (($1 > 0 && SECONDS <= 5)); then
+  if (($1 > 0 && SECONDS - BEGAN <= 5)); then
     { read -r pid pid pid pid newest pid <"/proc/loadavg"; } 2>/dev/null || newest=''
   fi
-  if [[ $newest =~ ^[0-9]+$ ]] && ((newest > $$ && newest - $$ <= 500)); then
+  if [[ $newest =~ ^[0-9]+$ && -n ${CELL_PID-} ]] && ((newest >= CELL_PID && newest - CELL_PID <= 500)); then
     PROCESS_FILES=()
-    for ((pid = $$ + 1; pid <= newest; pid++)); do
+    for ((pid = CELL_PID; pid <= newest; pid++)); do
       [[ ! -d /proc/$pid ]] || PROCESS_FILES+=("/proc/$pid/stat")
     done
   else
@@ -2824,18 +2882,43 @@ classify_disk() {
 # needs: exit log path file record proc hash room run queue results bundle claim cellenv limits group evidence classify
 # reads: CELL QUEUE_FILE ADOPT SELF_DIR and what open_run sets
 
-# Run_queue has begun us ahead of time: now it tells of a cell, or it is gone, or has none left.
-await_go() { # sets CELL and what run_queue hands over    returns: 1 where nothing comes
+# --- told by run_queue, which has begun us ahead of time ---
+
+# Which cell, and what run_queue knows of it already. Where nothing comes, run_queue is gone or has none left.
+hear_cell() { # sets CELL and what else is handed over    returns: 1 where nothing comes
   local line n
   local -a said=()
-  for n in 1 2 3 4 5 6 7; do
-    IFS= read -r line && [[ $line == =* ]] || return 1
+  # No command of ours is to read what is meant for us.
+  exec {TOLD_FD}<&0 </dev/null
+  for n in 1 2 3 4 5 6; do
+    IFS= read -r -u "$TOLD_FD" line && [[ $line == =* ]] || return 1
     said+=("${line#=}")
   done
-  exec </dev/null
-  CELL=${said[0]} QUEUE_CELL=${said[0]} QUEUE_AT=${said[1]} QUEUE_SHA=${said[2]} QUEUE_COMMAND=${said[6]}
-  export OMP_NUM_THREADS=${said[3]} ENV_SPEC=${said[4]}
-  [[ -z ${said[5]} ]] || export CUDA_VISIBLE_DEVICES=${said[5]} CUDA_DEVICE_ORDER=PCI_BUS_ID
+  CELL=${said[0]} QUEUE_CELL=${said[0]} QUEUE_AT=${said[1]} QUEUE_SHA=${said[2]} QUEUE_COMMAND=${said[5]}
+  # Which environment this is comes with the word to go; nobody is to ask for it before.
+  export OMP_NUM_THREADS=${said[3]} ENV_SPEC=00000000
+  [[ -z ${said[4]} ]] || export CUDA_VISIBLE_DEVICES=${said[4]} CUDA_DEVICE_ORDER=PCI_BUS_ID
+}
+
+# While another cell runs, without a word. Should there be one to say, it is found again and said when it is our turn: by us, or,
+# where it refuses the cell, by a run_one that is begun then. GPUs, data and a proxy are not looked at while others use them.
+prepare_ahead() { # sets PREPARED_AT
+  PREPARED_AT=-1 STAGE=''
+  [[ -z $PROXY_HOOK ]] && ((NEED_GPUS == 0 && ${#DATA_PATHS[@]} == 0)) || return 0
+  exec {SAID_FD}>&2 2>/dev/null
+  trap 'drop_room; exit "$EX_AGAIN"' EXIT
+  LOGGED=0
+  prepare
+  trap - EXIT
+  exec 2>&"$SAID_FD" {SAID_FD}>&-
+  ((LOGGED != 0)) || PREPARED_AT=$SECONDS
+}
+
+await_go() { # returns: 1 where the word does not come
+  local line
+  IFS= read -r -u "$TOLD_FD" line && [[ $line == 'go '* ]] || return 1
+  ENV_SPEC=${line#go }
+  exec {TOLD_FD}<&-
 }
 
 # The cell's command and index, from the one reader of queues. Sets COMMAND COMMAND_SHA CELL_INDEX.
@@ -2844,7 +2927,7 @@ find_cell() {
   [[ -n $QUEUE_FILE || -e $file ]] || file=$SELF_DIR/queue.tsv
   COMMAND_SHA=''
   # Run_queue, and only the one that is our parent, hands over what it has read of the run's own queue.
-  if [[ $file == "$D/queue.tsv" && ${QUEUE_PID-} == "$PPID" && ${QUEUE_CELL-} == "$CELL" && ${QUEUE_AT-} =~ ^[0-9]{1,8}$ && ${QUEUE_SHA-} =~ ^[0-9a-f]{64}$ ]]; then
+  if [[ $file == "$D/queue.tsv" && ${QUEUE_PID-} == "$PPID" && ${QUEUE_CELL-} == "$CELL" && ${QUEUE_AT-} =~ ^[0-9]{1,8}$ && ${QUEUE_SHA-} =~ ^([0-9a-f]{64})?$ ]]; then
     # shellcheck disable=SC2153,SC2154 # from run_queue's environment
     COMMAND=$QUEUE_COMMAND COMMAND_SHA=$QUEUE_SHA CELL_INDEX=$QUEUE_AT
     index_and_digest
@@ -3283,13 +3366,14 @@ parse_words() { # <words...>    sets CELL QUEUE_FILE ADOPT; returns 64
 main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
-  [[ $WAIT == false ]] || await_go || return 0
-  check_name "$CELL" cell
-  open_run false '' "$ADOPT"
-  begin_room
-  find_cell
-  CELL_DIR=$D/cells/$CELL
-  judge_cell
+  if [[ $WAIT == true ]]; then
+    hear_cell || return 0
+    prepare_ahead
+    await_go || { drop_room && return 0; }
+    ((PREPARED_AT >= 0 && SECONDS - PREPARED_AT <= 1)) || prepare
+  else
+    prepare
+  fi
   case $CELL_NEXT in
     nothing) claim 'done already' "cell $CELL" "$B/records/$CELL.json" ;;
     sync) finish_sync ;;
@@ -3297,8 +3381,18 @@ main() {
   esac
 }
 
+# All that is to be known, and to hold, before the cell is claimed. May be done twice.
+prepare() {
+  check_name "$CELL" cell
+  open_run false '' "$ADOPT"
+  begin_room
+  find_cell
+  CELL_DIR=$D/cells/$CELL
+  judge_cell
+  [[ $CELL_NEXT != run ]] || gate_cell
+}
+
 run_attempt() {
-  gate_cell
   take_cell
   run_cell
   judge_end

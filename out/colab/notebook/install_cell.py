@@ -203,61 +203,61 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "68cd29e0c99fdf375c00ed8e7c3b8602a86cc97ef8e302be71c534250d49ae8f",
+ "box_digest": "7fad379595a8eb4bc97fd1b9d0314477a9e2a285fc8df91ce9f006443dff8819",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "947cf2006cc807994d151f2594d32f4bc61dda1ceff7ad35146b1db13228bee3",
-   "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113"
+   "sha256": "ee7ca4d38f2bd9460c38bafe4b71c95f3f6f39b2b4bf4543af0d787c2d461561",
+   "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "d9694730826b5f064e9b8fb3e5b950c1efbb76826851b6bfb061d18451848e6d",
-   "paragraphs": "114 115 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 116 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 117 118 119 120 121 53 54 122 123 124 125 55 56 57 58 59 60 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 31 32 34 35 36 182 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 87 88 224 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 113"
+   "sha256": "af8efa793597faf044535b6195b88eafd361d402fbe583af7940ee9496f4cb96",
+   "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 60 61 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 31 32 34 35 36 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 88 89 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 114"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "d344a8fc995fb58a6e26db228e5a1ba4d381e2c8b5f7dfb31446fb904e9218ed",
-   "paragraphs": "258 259 2 3 4 5 6 8 9 10 11 12 18 19 20 23 260 26 27 29 30 31 32 34 35 36 37 38 39 41 42 43 44 47 48 49 50 51 118 119 157 261 262 263 264 265 266 267 158 268 159 160 149 150 269 151 152 270 192 193 194 271 195 196 197 198 199 200 201 202 204 272 273 274 275 276 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 182 183 295 296 297 298 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 113"
+   "sha256": "36a2266cbc4b2b48003066ae6785dc38e9c9ddd8599a28d895a46cb423055e15",
+   "paragraphs": "259 260 2 3 4 5 6 8 9 10 11 12 18 19 20 23 261 26 27 29 30 31 32 34 35 36 37 38 39 41 42 43 44 47 48 49 50 51 119 120 158 262 263 264 265 266 267 268 159 269 160 161 150 151 270 152 153 271 193 194 195 272 196 197 198 199 200 201 202 203 205 273 274 275 276 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 295 183 184 296 297 298 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 318 114"
   },
   {
    "name": "queue.tsv",
    "mode": "0600",
    "sha256": "f904dac417a7100b4a04fc94902cc44517342a1c9b37deaf2a99e78cc7d1bb47",
-   "paragraphs": "318"
+   "paragraphs": "319"
   },
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "e6b47d0e3a67b8a300014a50cf52fd6bd3ed038e3493a636ca058e487389dd9d",
-   "paragraphs": "319 320 2 3 4 5 321 6 7 8 9 10 11 12 13 14 15 16 17 18 19 116 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 117 118 119 120 121 53 54 122 123 124 125 55 56 57 58 322 31 32 33 34 35 36 182 183 323 324 325 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 157 261 262 263 264 326 158 268 59 60 327 328 329 330 295 296 297 298 299 331 332 300 333 301 334 302 303 335 192 193 194 195 196 197 198 199 200 201 202 336 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 113"
+   "sha256": "2b93c226fb7aec6150385448b5eae043f78e2bd74ecd2d8da3f0fe711aa825b9",
+   "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 114"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "ed35e20522ae544fef2c5df3b646db46f8685320c567620ce64456ffd8b378d4",
-   "paragraphs": "407 408 2 3 4 5 321 6 7 8 9 10 11 12 13 14 15 17 18 19 409 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 117 118 119 120 121 53 54 122 123 124 125 55 56 57 58 31 32 34 35 36 182 183 323 324 325 132 133 134 59 60 126 127 128 129 130 347 348 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 157 261 262 263 264 326 158 192 193 195 196 197 198 199 200 201 202 437 438 439 440 441 442 443 444 445 446 447 448 449 450 113"
+   "sha256": "cc042d51929d34ca5f2e75384ceb5e115c3002d510b3cbf9c21af885640d0329",
+   "paragraphs": "412 413 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 17 18 19 414 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 183 184 324 325 326 132 133 134 135 60 61 127 128 129 130 348 349 415 416 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 158 262 263 264 265 327 159 193 194 196 197 198 199 200 201 202 203 442 443 444 445 446 447 448 449 450 451 452 453 454 455 114"
   },
   {
    "name": "session.sh",
    "mode": "0700",
-   "sha256": "67a87160bbe0f88b23bffa116d823488ed1c289a4baabf1631a60f9eabd0f95a",
-   "paragraphs": "451 452 2 3 4 5 6 8 9 10 11 12 13 14 18 21 22 23 453 43 44 25 47 48 49 50 51 52 347 348 454 455 456 457 458 459 460 461 462 463 464 465 466 467 468 469 470 471 472 113"
+   "sha256": "94a6a2cda5946167bacc5e576dcb5fda3383c4367d46394c84327c25c57584b6",
+   "paragraphs": "456 457 2 3 4 5 6 8 9 10 11 12 13 14 18 21 22 23 458 43 44 25 47 48 49 50 51 52 348 349 459 460 461 462 463 464 465 466 467 468 469 470 471 472 473 474 475 476 477 114"
   },
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "26a0a4fbfb70effe1023698f584320f8cbdfe73e69ee73c61bb2c6ccf50519fa",
-   "paragraphs": "473 474 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 475 25 26 27 28 29 30 31 32 37 47 48 49 50 51 52 117 135 136 137 138 139 140 141 182 183 323 324 325 476 477 478 479 480 481 482 483 484 485 486 487 488 489 490 491 224 225 492 493 494 495 496 497 498 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 157 261 262 263 264 326 158 295 296 297 298 299 331 300 333 301 302 303 524 525 526 527 528 529 530 113"
+   "sha256": "864c308e4ef093a05d023cbf9880d118c7b8f58e0b1a4115d4d2ae5cf4aae9f7",
+   "paragraphs": "478 479 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 480 25 26 27 28 29 30 31 481 37 47 48 49 50 51 52 118 136 137 138 139 140 141 142 183 184 324 325 326 482 483 484 485 486 487 488 489 490 491 492 493 494 495 496 497 225 226 498 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 158 262 263 264 265 327 159 296 297 298 299 300 332 301 334 302 303 304 530 531 532 533 534 535 536 114"
   },
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "ca35d056512c3d9c4dee72f7a274e91ccce29cfd254f3a692d4383fbe32b9581",
-   "paragraphs": "531 532 2 3 4 5 6 7 8 9 10 11 12 14 18 19 533 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 126 127 128 129 130 131 161 163 164 165 166 534 535 536 537 538 539 540 541 542 543 544 545 113"
+   "sha256": "42482955c7fb60438d04e80bda4e0a8c8488efde9b1eded1c09bfc4a1f15fb79",
+   "paragraphs": "537 538 2 3 4 5 6 7 8 9 10 11 12 14 18 19 539 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 162 164 165 166 167 540 541 542 543 544 545 546 547 548 549 550 551 114"
   }
  ]
 }
@@ -309,6 +309,7 @@ readonly -a REQUIRED=(
   readonly EX_BUSY=75      # another runner holds it
   readonly EX_GATE=77      # refused: a precondition is not met
   readonly EX_CONFIG=78    # configuration is wrong
+  readonly EX_AGAIN=79     # of run_one to run_queue alone: nothing was said nor begun, begin another
 }
 
 # lib/log.bash: one line per event on stderr, so that stdout stays data.
@@ -324,6 +325,8 @@ utc_now() {
 log() { # <words...>
   local REPLY
   utc_now
+  # shellcheck disable=SC2034 # run_one asks whether anything was said
+  LOGGED=1
   printf '%s %s: %s\\n' "$REPLY" "$PROG" "$*" >&2
 }
 
@@ -1019,6 +1022,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
+  ! take_plain "$text" || { QUEUE_TEXT=$text && return 0; }
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -1043,6 +1047,32 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
   QUEUE_TEXT=$text
+}
+
+# A text in which each line is a cell, looked at as a whole: line by line costs ten times as much. Whatever is unusual in it is for
+# the slow way, which names it.
+take_plain() { # <text>    returns: 0, or 1 with nothing set
+  local IFS=$'\\n' all name
+  local -a lines names commands odd
+  local -A seen=()
+  [[ $1 == *[!$'\\n']$'\\n' && $1 != $'\\n'* && $1 != *$'\\n\\n'* && $1 != *[$'\\001'-$'\\010'$'\\013'-$'\\037'$'\\177']* ]] || return 1
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${1%$'\\n'})
+  set +f
+  # Whatever has a tab and a word behind it falls away, and nothing must be left.
+  odd=("${lines[@]/#*$'\\t'*[![:space:]]*/}")
+  all=${odd[*]}
+  [[ -z ${all//$'\\n'/} ]] || return 1
+  names=("${lines[@]%%$'\\t'*}") commands=("${lines[@]#*$'\\t'}")
+  all=$'\\n'${names[*]}
+  [[ ${all//$'\\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\\n'[!A-Za-z0-9]* ]] || return 1
+  for name in "${names[@]}"; do
+    ((${#name} <= 128)) || return 1
+    seen[${name,,}]=1
+  done
+  ((${#seen[@]} == ${#lines[@]})) || return 1
+  QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }
 
 # What is wrong with one line.
@@ -2218,54 +2248,79 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 # needs: exit log proc claim
 # reads: D B RUN_ID
 
-# The records below a folder, a line each: tag cell state class attempt command files started ended exit why, with
-# US (31) between. What is not a whole record of this run has the state unknown. Prints.
-scan_records() { # <folder> <tag>
-  [[ -d $1 ]] || return 0
-  # An empty file has no line, so awk does not see it.
-  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -size 0 -print 2>/dev/null | sed "s|.*/||; s|\\\\.json\\$||; s|^|$2"$'\\037''|; s|$|'$'\\037''unknown|'
-  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -type f -exec awk -v run="$RUN_ID" -v tag="$2" -v s=$'\\037' '
-    function put(   whole) {
-      if (name == "") return
-      whole = ok && closed && v["schema"] == "cell/1" && v["run_id"] == run && v["cell"] == name && v["state"] != ""
-      print tag s name s (whole ? v["state"] : "unknown") s v["class"] s v["attempt"] s v["command_sha256"] s v["files_sha256"] s v["started"] s v["ended"] s v["exit"] s v["why"]
-    }
-    FNR == 1 {
-      put()
-      name = FILENAME; sub(/.*\\//, "", name); sub(/\\.json$/, "", name)
-      ok = ($0 == "{"); closed = 0; split("", v)
-      next
-    }
-    closed { ok = 0 }
-    $0 == "}" { closed = 1; next }
-    /^  "[a-z0-9_]+": / {
-      line = substr($0, 4); at = index(line, "\\""); key = substr(line, 1, at - 1); val = substr(line, at + 3)
-      sub(/,$/, "", val)
-      if (substr(val, 1, 1) == "\\"") val = substr(val, 2, length(val) - 2)
-      v[key] = (val == "null" ? "" : val)
-      next
-    }
-    { ok = 0 }
-    END { put() }' {} +
-}
-
-# Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then the
-# fields of the record on the data tier. In the bundle is a cell whose record there says done over the very list beside it.
+# Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then state class
+# attempt started ended exit why of its record, US (31) between. In the bundle is a cell whose record there says done over the very
+# list beside it; of such a one the record on the data tier is not even opened. What is not a whole record of this run is unknown.
 read_states() {
-  local line
-  local -a lines
-  declare -gA RECORD_OF=()
-  mapfile -t lines < <({
+  begin_states
+  end_states
+}
+# The two halves of it: awk reads beside us, while something else is done.
+begin_states() { # sets STATES_FD
+  exec {STATES_FD}< <({
+    printf '%s\\n' "$B/records"/*.json "$D/state"/*.json
     [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
-    scan_records "$B/records" B
-    scan_records "$D/state" D
-  } 2>/dev/null | awk -F$'\\037' '
-    function rest() { return FS $3 FS $4 FS $5 FS $8 FS $9 FS $10 FS $11 }
-    NF == 1 { n = $0; sub(/.*\\//, "", n); sub(/\\.sha256$/, "", n); digest[n] = substr($0, 1, 64); next }
-    $1 == "B" { has[$2] = ($3 == "done" && $7 != "" && digest[$2] == $7) ? 1 : 2; alone[$2] = rest(); next }
-    { print $2 FS (($2 in has) ? has[$2] : 0) rest(); delete alone[$2] }
-    END { for (n in alone) print n FS has[n] alone[n] }')
-  for line in ${lines[@]+"${lines[@]}"}; do RECORD_OF[${line%%$'\\037'*}]=${line#*$'\\037'}; done
+  } 2>/dev/null | awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
+    # A record is read whole, for no text holds a 1.
+    function read_whole(file,   got) {
+      RS = "\\001"; text = ""
+      got = (getline text < file)
+      close(file)
+      RS = "\\n"
+      return got
+    }
+    function member(key,   at, rest) {
+      at = index(text, "\\n  \\"" key "\\": ")
+      if (!at) return ""
+      rest = substr(text, at + length(key) + 7)
+      rest = substr(rest, 1, index(rest, "\\n") - 1)
+      sub(/,$/, "", rest)
+      if (substr(rest, 1, 1) == "\\"") return substr(rest, 2, length(rest) - 2)
+      return rest == "null" ? "" : rest
+    }
+    function fields(name) {
+      if (substr(text, 1, 4) != "{\\n  " || substr(text, length(text) - 2) != "\\n}\\n" || member("schema") != "cell/1" || member("run_id") != run || member("cell") != name || member("state") == "")
+        return s "unknown" s s s s s s
+      return s member("state") s member("class") s member("attempt") s member("started") s member("ended") s member("exit") s member("why")
+    }
+    function name_of(path, folder) { return substr(path, length(folder) + 1, length(path) - length(folder) - 5) }
+    BEGIN { s = "\\037" }
+    # The pattern itself comes where no file fits it.
+    index($0, b) == 1 {
+      n = name_of($0, b)
+      if (read_whole(b n ".json") < 0 && n == "*") next
+      in_b[++nb] = n
+      of_b[n] = fields(n)
+      list[n] = member("files_sha256")
+      next
+    }
+    index($0, d) == 1 { in_d[++nd] = name_of($0, d); next }
+    { n = $0; sub(/.*\\//, "", n); sub(/\\.sha256$/, "", n); digest[n] = substr($0, 1, 64) }
+    END {
+      for (i = 1; i <= nb; i++) {
+        n = in_b[i]
+        has[n] = (index(of_b[n], s "done" s) == 1 && list[n] != "" && digest[n] == list[n]) ? 1 : 2
+        if (has[n] == 1) print n s 1 of_b[n]
+      }
+      for (i = 1; i <= nd; i++) {
+        n = in_d[i]
+        if ((n in has) && has[n] == 1) continue
+        if (read_whole(d n ".json") < 0 && n == "*") continue
+        print n s ((n in has) ? has[n] : 0) fields(n)
+        delete of_b[n]
+      }
+      for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
+    }')
+}
+end_states() {
+  local line text IFS=$'\\n'
+  declare -gA RECORD_OF=()
+  # By the thousand characters: from a pipe bash takes lines one character at a time.
+  read -r -N 1000000000 -u "$STATES_FD" text || :
+  exec {STATES_FD}<&-
+  set -f
+  for line in $text; do RECORD_OF[${line%%$'\\037'*}]=${line#*$'\\037'}; done
+  set +f
 }
 
 # One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.
@@ -2361,14 +2416,14 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
   local -a names commands lines=()
   local -A known=() folded=()
-  ADDED=0
+  ADDED=0 MERGED_TEXT=''
   read_queue "$source"
   text=$QUEUE_TEXT
   names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
   if [[ -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
     # The usual case: the run has all of it, and nothing else.
-    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || return 0
+    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || { MERGED_TEXT=$text && return 0; }
   else
     QUEUE_NAMES=() QUEUE_COMMANDS=()
   fi
@@ -2386,6 +2441,8 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $RUN_SHARD" "it owns no cell of $source" "give fewer shards"
   ((ADDED == 0)) || QUEUE_TEXT=''
+  # shellcheck disable=SC2034 # for source_changed, which only run_queue asks
+  MERGED_TEXT=$text
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
@@ -2397,6 +2454,12 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   printf -v text '%s\\n' "${lines[@]}"
   replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
   QUEUE_TEXT=$text
+}
+
+# Has the source, or the run's own queue, another text than at the last merge?
+source_changed() {
+  local REPLY LC_ALL=C
+  ! read_text "${QUEUE_FILE:-$SELF_DIR/queue.tsv}" || [[ $REPLY != "$MERGED_TEXT" ]] || ! read_text "$D/queue.tsv" || [[ $REPLY != "$QUEUE_TEXT" ]]
 }
 
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
@@ -3167,20 +3230,30 @@ gate_syntax() { # <folders of ours...>
 # into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
 # after 60 s.
 describe_environment() {
-  local said run=()
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
-  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
-  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
-paths = [p for p in sys.path if p.startswith("/")]
-found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
-version = "%d.%d.%d" % sys.version_info[:3]
-print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
-print("\\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  local said=''
+  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
+  exec {DESCRIBE_FD}<&-
+  DESCRIBE_FD=''
+  [[ $said == *$'\\n' ]] || said="no answer from PY=$PY"
+  said=${said%$'\\n'}
   ENV_FOLDERS=''
   # shellcheck disable=SC2034 # preflight has no use for them
   [[ $said != *$'\\n'* ]] || ENV_FOLDERS=${said#*$'\\n'}
   gpu_driver
   REPLY="${said%%$'\\n'*}"$'\\n'"driver $REPLY"$'\\n'
+}
+# The interpreter is asked beside us, while something else is done.
+describe_begin() { # sets DESCRIBE_FD
+  local run=()
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  exec {DESCRIBE_FD}< <(said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\\n".join(paths))' </dev/null 2>/dev/null) && printf '%s\\n' "$said")
 }
 gpu_driver() { # into REPLY
   REPLY=none
@@ -4483,7 +4556,7 @@ probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
   CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
   # nproc believes OMP_NUM_THREADS; this is about the machine.
-  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
+  CPU_NPROC=$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT && exec nproc 2>/dev/null) || CPU_NPROC=''
   [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
   while IFS= read -r line; do
     [[ $line == Cpus_allowed_list:* ]] || continue
@@ -5421,32 +5494,47 @@ queue_index() { # <cell>    returns: 1 where it is not there
 # packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
 # folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
 environment_key() { # <folders, a line each>
-  local path head='' text
-  local -a paths=()
-  gpu_driver
-  text="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
-  REPLY=''
+  key_begin "$1"
+  key_end
+}
+# The two halves of it: the look runs beside us, while something else is done.
+key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
+  local REPLY path head=''
+  KEY_FD=''
   path=$(type -P "$PY") && [[ -n $1 ]] || return 0
   { IFS= read -r -n 2 head <"$path"; } 2>/dev/null || :
   [[ $head != '#!' ]] || return 0
-  paths=("$path" "${path%/*}/../pyvenv.cfg")
-  while IFS= read -r path; do paths+=("$path"); done <<<"$1"
-  stat_many "${paths[@]}"
-  for path in "${paths[@]}"; do text+=$'\\n'"$path"$'\\t'"${STAT_OF[$path]-}"; done
-  REPLY=$text
+  gpu_driver
+  KEY_HEAD="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
+  KEY_PATHS=("$path" "${path%/*}/../pyvenv.cfg")
+  while IFS= read -r path; do KEY_PATHS+=("$path"); done <<<"$1"
+  stat_begin "${KEY_PATHS[@]}"
+  KEY_FD=$STAT_FD
+}
+key_end() { # into REPLY
+  local path
+  REPLY=''
+  [[ -n $KEY_FD ]] || return 0
+  STAT_FD=$KEY_FD KEY_FD=''
+  stat_end
+  REPLY=$KEY_HEAD
+  for path in "${KEY_PATHS[@]}"; do REPLY+=$'\\n'"$path"$'\\t'"${STAT_OF[$path]-}"; done
 }
 
-# The description that the run has, if it is still true of this environment. Into REPLY.
+# The digest of the description that the run has, if that is still true of this environment. Into REPLY.
 known_environment() { # returns: 0, or 1: ask the interpreter
-  local key path where=''
-  read_text "$D/.environment.key" && [[ -n $REPLY ]] || return 1
-  key=$REPLY
+  [[ -n ${KNOWN_SPEC-} ]] || known_begin || return 1
+  key_end
+  [[ -n $REPLY && $REPLY == "$KNOWN_KEY" ]] && REPLY=$KNOWN_SPEC
+}
+known_begin() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
+  local REPLY path where=''
+  read_text "$D/.environment.key" && [[ $REPLY =~ ^[0-9a-f]{8}$'\\n' && -s $D/environment.txt ]] || return 1
+  KNOWN_SPEC=${REPLY%%$'\\n'*} KNOWN_KEY=${REPLY#*$'\\n'}
   # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
-  while IFS= read -r path; do where+=${path%$'\\t'*}$'\\n'; done <<<"$key"
+  while IFS= read -r path; do where+=${path%$'\\t'*}$'\\n'; done <<<"$KNOWN_KEY"
   where=${where#*$'\\n'*$'\\n'*$'\\n'}
-  environment_key "${where%$'\\n'}"
-  [[ -n $REPLY && $REPLY == "$key" ]] || return 1
-  read_text "$D/environment.txt" && [[ -n $REPLY ]]
+  key_begin "${where%$'\\n'}"
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
@@ -5454,15 +5542,15 @@ env_spec() {
   local REPLY text key='' before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
   if known_environment; then
-    text=$REPLY
-  else
-    # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
-    { : >"$D/.environment.key"; } 2>/dev/null || :
-    describe_environment
-    text=$REPLY
-    environment_key "$ENV_FOLDERS"
-    key=$REPLY
+    ENV_SPEC=$REPLY
+    return 0
   fi
+  # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
+  { : >"$D/.environment.key"; } 2>/dev/null || :
+  describe_environment
+  text=$REPLY
+  environment_key "$ENV_FOLDERS"
+  key=$REPLY
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
   ! read_text "$D/environment.txt" || before=$REPLY
@@ -5471,7 +5559,7 @@ env_spec() {
     event environment - - "$ENV_SPEC"
     { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
   fi
-  [[ -z $key ]] || { printf '%s' "$key" >"$D/.environment.key"; } 2>/dev/null || :
+  [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
 read_cpu_v2() { # <folder>
@@ -5498,7 +5586,7 @@ probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
   CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
   # nproc believes OMP_NUM_THREADS; this is about the machine.
-  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
+  CPU_NPROC=$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT && exec nproc 2>/dev/null) || CPU_NPROC=''
   [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
   while IFS= read -r line; do
     [[ $line == Cpus_allowed_list:* ]] || continue
@@ -5712,6 +5800,7 @@ gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   write_probes
 }
 
+PROBES=()
 # A probe for each tier. Each lies where the cell's record will be written next.
 write_probes() {
   local file
@@ -5737,8 +5826,9 @@ refuse_probe() { # <probe>
   refuse "$EX_NOROOM" "${1%/*}" "a probe file cannot be written, flushed and read back" "look at the disk: full, read-only, or gone"
 }
 
+# What was made for a cell that does not begin, or that needs it no more.
 drop_room() {
-  rm -f -- "$D/state/.$CELL.json.$$.tmp" "$B/records/.$CELL.json.$$.tmp"
+  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}"
   [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 
@@ -5791,7 +5881,7 @@ idle() { # <seconds, also a fraction>
 
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
 # needs: exit log proc idle
-# reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS
+# reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS BEGAN
 
 # Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
 # the child's environment; its status other than 0 is the child's.
@@ -5917,16 +6007,17 @@ shows_life() { # <stamp>
   [[ -n $(find "$CELL_DIR" -newer "$1" -print 2>/dev/null | head -n 1) ]]
 }
 
-# Where to look for processes begun since TICKS, which is our own start or 0 (all), into PROCESS_FILES. Numbers are given in
-# order: in our first seconds those above our own are the only ones, where the newest is not far above and so has not come round.
+# Where to look for processes of the cell, into PROCESS_FILES: of this attempt (TICKS is not 0) or of any. Numbers are given in
+# order: in the cell's first seconds those above its own are the only ones, where the newest is not far above and so has not come
+# round.
 process_files() { # <ticks>
   local pid newest=''
-  if (($1 > 0 && SECONDS <= 5)); then
+  if (($1 > 0 && SECONDS - BEGAN <= 5)); then
     { read -r pid pid pid pid newest pid <"/proc/loadavg"; } 2>/dev/null || newest=''
   fi
-  if [[ $newest =~ ^[0-9]+$ ]] && ((newest > $$ && newest - $$ <= 500)); then
+  if [[ $newest =~ ^[0-9]+$ && -n ${CELL_PID-} ]] && ((newest >= CELL_PID && newest - CELL_PID <= 500)); then
     PROCESS_FILES=()
-    for ((pid = $$ + 1; pid <= newest; pid++)); do
+    for ((pid = CELL_PID; pid <= newest; pid++)); do
       [[ ! -d /proc/$pid ]] || PROCESS_FILES+=("/proc/$pid/stat")
     done
   else
@@ -6298,18 +6389,43 @@ classify_disk() {
 # needs: exit log path file record proc hash room run queue results bundle claim cellenv limits group evidence classify
 # reads: CELL QUEUE_FILE ADOPT SELF_DIR and what open_run sets
 
-# Run_queue has begun us ahead of time: now it tells of a cell, or it is gone, or has none left.
-await_go() { # sets CELL and what run_queue hands over    returns: 1 where nothing comes
+# --- told by run_queue, which has begun us ahead of time ---
+
+# Which cell, and what run_queue knows of it already. Where nothing comes, run_queue is gone or has none left.
+hear_cell() { # sets CELL and what else is handed over    returns: 1 where nothing comes
   local line n
   local -a said=()
-  for n in 1 2 3 4 5 6 7; do
-    IFS= read -r line && [[ $line == =* ]] || return 1
+  # No command of ours is to read what is meant for us.
+  exec {TOLD_FD}<&0 </dev/null
+  for n in 1 2 3 4 5 6; do
+    IFS= read -r -u "$TOLD_FD" line && [[ $line == =* ]] || return 1
     said+=("${line#=}")
   done
-  exec </dev/null
-  CELL=${said[0]} QUEUE_CELL=${said[0]} QUEUE_AT=${said[1]} QUEUE_SHA=${said[2]} QUEUE_COMMAND=${said[6]}
-  export OMP_NUM_THREADS=${said[3]} ENV_SPEC=${said[4]}
-  [[ -z ${said[5]} ]] || export CUDA_VISIBLE_DEVICES=${said[5]} CUDA_DEVICE_ORDER=PCI_BUS_ID
+  CELL=${said[0]} QUEUE_CELL=${said[0]} QUEUE_AT=${said[1]} QUEUE_SHA=${said[2]} QUEUE_COMMAND=${said[5]}
+  # Which environment this is comes with the word to go; nobody is to ask for it before.
+  export OMP_NUM_THREADS=${said[3]} ENV_SPEC=00000000
+  [[ -z ${said[4]} ]] || export CUDA_VISIBLE_DEVICES=${said[4]} CUDA_DEVICE_ORDER=PCI_BUS_ID
+}
+
+# While another cell runs, without a word. Should there be one to say, it is found again and said when it is our turn: by us, or,
+# where it refuses the cell, by a run_one that is begun then. GPUs, data and a proxy are not looked at while others use them.
+prepare_ahead() { # sets PREPARED_AT
+  PREPARED_AT=-1 STAGE=''
+  [[ -z $PROXY_HOOK ]] && ((NEED_GPUS == 0 && ${#DATA_PATHS[@]} == 0)) || return 0
+  exec {SAID_FD}>&2 2>/dev/null
+  trap 'drop_room; exit "$EX_AGAIN"' EXIT
+  LOGGED=0
+  prepare
+  trap - EXIT
+  exec 2>&"$SAID_FD" {SAID_FD}>&-
+  ((LOGGED != 0)) || PREPARED_AT=$SECONDS
+}
+
+await_go() { # returns: 1 where the word does not come
+  local line
+  IFS= read -r -u "$TOLD_FD" line && [[ $line == 'go '* ]] || return 1
+  ENV_SPEC=${line#go }
+  exec {TOLD_FD}<&-
 }
 
 # The cell's command and index, from the one reader of queues. Sets COMMAND COMMAND_SHA CELL_INDEX.
@@ -6318,7 +6434,7 @@ find_cell() {
   [[ -n $QUEUE_FILE || -e $file ]] || file=$SELF_DIR/queue.tsv
   COMMAND_SHA=''
   # Run_queue, and only the one that is our parent, hands over what it has read of the run's own queue.
-  if [[ $file == "$D/queue.tsv" && ${QUEUE_PID-} == "$PPID" && ${QUEUE_CELL-} == "$CELL" && ${QUEUE_AT-} =~ ^[0-9]{1,8}$ && ${QUEUE_SHA-} =~ ^[0-9a-f]{64}$ ]]; then
+  if [[ $file == "$D/queue.tsv" && ${QUEUE_PID-} == "$PPID" && ${QUEUE_CELL-} == "$CELL" && ${QUEUE_AT-} =~ ^[0-9]{1,8}$ && ${QUEUE_SHA-} =~ ^([0-9a-f]{64})?$ ]]; then
     # shellcheck disable=SC2153,SC2154 # from run_queue's environment
     COMMAND=$QUEUE_COMMAND COMMAND_SHA=$QUEUE_SHA CELL_INDEX=$QUEUE_AT
     index_and_digest
@@ -6757,13 +6873,14 @@ parse_words() { # <words...>    sets CELL QUEUE_FILE ADOPT; returns 64
 main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
-  [[ $WAIT == false ]] || await_go || return 0
-  check_name "$CELL" cell
-  open_run false '' "$ADOPT"
-  begin_room
-  find_cell
-  CELL_DIR=$D/cells/$CELL
-  judge_cell
+  if [[ $WAIT == true ]]; then
+    hear_cell || return 0
+    prepare_ahead
+    await_go || { drop_room && return 0; }
+    ((PREPARED_AT >= 0 && SECONDS - PREPARED_AT <= 1)) || prepare
+  else
+    prepare
+  fi
   case $CELL_NEXT in
     nothing) claim 'done already' "cell $CELL" "$B/records/$CELL.json" ;;
     sync) finish_sync ;;
@@ -6771,8 +6888,18 @@ main() {
   esac
 }
 
+# All that is to be known, and to hold, before the cell is claimed. May be done twice.
+prepare() {
+  check_name "$CELL" cell
+  open_run false '' "$ADOPT"
+  begin_room
+  find_cell
+  CELL_DIR=$D/cells/$CELL
+  judge_cell
+  [[ $CELL_NEXT != run ]] || gate_cell
+}
+
 run_attempt() {
-  gate_cell
   take_cell
   run_cell
   judge_end
@@ -6867,20 +6994,26 @@ record_close() {
 
 # The plan: cells of the roster that this call is to see to. P_NAME, P_AT (their places in the roster), and P_PHASE:
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
-plan_cells() {
-  local i name phase
-  declare -gA PLANNED
+plan_cells() { # of the cells that have come since the last time
+  local i name start=${#P_NAME[@]} first=''
+  if [[ -z $ONLY ]]; then
+    P_NAME+=("${QUEUE_NAMES[@]:ROSTER_N}")
+    P_AT=("${!P_NAME[@]}")
+  else
+    for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
+      name=${QUEUE_NAMES[i]}
+      [[ ,$ONLY, != *",$name,"* ]] || { P_NAME+=("$name") && P_AT+=("$i"); }
+    done
+  fi
   ROSTER_N=${#QUEUE_NAMES[@]}
-  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
-    name=${QUEUE_NAMES[i]}
-    [[ -z ${PLANNED[$name]-} ]] || continue
-    [[ -z $ONLY || ,$ONLY, == *",$name,"* ]] || continue
-    PLANNED[$name]=1 phase=todo
-    # In the bundle: the usual case of a queue that goes on, and nothing to say of it.
-    [[ ${RECORD_OF[$name]-} != 1* ]] || phase=skipped
-    P_NAME+=("$name") P_AT+=("$i") P_PHASE+=("$phase")
-    [[ $phase == skipped ]] || first_phase $((${#P_NAME[@]} - 1))
+  for name in "${P_NAME[@]:start}"; do
+    # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
+    [[ ${RECORD_OF[$name]-} != 1* ]] || { P_PHASE+=(skipped) && continue; }
+    first=${first:-${#P_PHASE[@]}}
+    P_PHASE+=(todo)
+    first_phase $((${#P_PHASE[@]} - 1))
   done
+  ((start > 0)) || NEXT=${first:-${#P_NAME[@]}}
 }
 
 # What is done is recognised from the records read in one go; everything else says why it is run again.
@@ -6947,48 +7080,56 @@ next_todo() { # index of the next cell to run, into REPLY; 1: there is none
   return 1
 }
 
-# The next run_one is begun while this cell runs: it reads its own script meanwhile, and waits to be told of a cell, by a pipe
-# of its own that nobody but us can write to. So it ends with us.
-warm_up() { # sets WARM_PID and GO_FD
+# The next run_one is begun while this cell runs: it reads its own script meanwhile and, told which cell will probably be its,
+# looks at what must hold before that. Then it waits for the word, by a pipe that nobody but us can write to: so it ends with us.
+warm_up() { # [index of the cell]    sets WARM_PID WARM_INDEX GO_FD
   [[ -z $WARM_PID && -z $STOPPING$STOP_CODE ]] || return 0
   exec {GO_FD}<> <(:)
   QUEUE_PID=$$ OVERRIDES_SAID=1 bash "${RUN_ONE[@]}" --wait <"/proc/self/fd/$GO_FD" {GO_FD}>&- &
-  WARM_PID=$!
-}
-# The folders of the next cell, which it would else make itself: we only wait now. Empty ones mean nothing to anybody.
-make_ahead() { # <index>
-  local name=${P_NAME[$1]} at=$((P_AT[$1] * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
-  mkdir -p -- "$D/claims/$name" "$D/logs/$name" "$D/state" "$D/cells/$name" "$B/records" "$B/final_ckpts" "$B/.syncing/$name.$WARM_PID" "$S/cache" "$S/t/$at" 2>/dev/null || :
+  WARM_PID=$! WARM_INDEX=''
+  # Of several slots the one that will be free has its own GPUs.
+  if (($# > 0 && SLOTS == 1)); then
+    have_digest "$1"
+    tell_warm "$1" "${SLOT_GPUS[0]-}" || :
+  fi
 }
 # What run_one would else read, hash and find out again.
-tell_warm() { # <slot> <index>    returns: 0 told, 1 there is none, or this command would not fit into a pipe
-  local command=${QUEUE_COMMANDS[P_AT[$2]]}
-  [[ -n $WARM_PID ]] && ((${#command} <= 15000)) && kill -0 "$WARM_PID" 2>/dev/null || return 1
-  printf '=%s\\n' "${P_NAME[$2]}" "${P_AT[$2]}" "${P_SHA[$2]-}" "$OMP_NUM_THREADS" "$ENV_SPEC" "${SLOT_GPUS[$1]-}" "$command" >&"$GO_FD"
+tell_warm() { # <index> <GPUs>    returns: 0, or 1 where this command would not fit into a pipe
+  local command=${QUEUE_COMMANDS[P_AT[$1]]}
+  [[ -n $WARM_PID ]] && ((${#command} <= 15000)) || return 1
+  printf '=%s\\n' "${P_NAME[$1]}" "${P_AT[$1]}" "${P_SHA[$1]-}" "$OMP_NUM_THREADS" "$2" "$command" >&"$GO_FD"
+  WARM_INDEX=$1
+}
+begin_warm() { # <slot> <index>    returns: 0, or 1: it has to be begun cold
+  [[ -n $WARM_PID && -z ${P_COLD[$2]-} && (-z $WARM_INDEX || $WARM_INDEX == "$2") ]] && kill -0 "$WARM_PID" 2>/dev/null || return 1
+  if [[ -z $WARM_INDEX ]]; then
+    have_digest "$2"
+    tell_warm "$2" "${SLOT_GPUS[$1]-}" || return 1
+  fi
+  printf 'go %s\\n' "$ENV_SPEC" >&"$GO_FD"
   exec {GO_FD}>&-
   SLOT_PID[$1]=$WARM_PID WARM_PID=''
 }
 drop_warm() {
   [[ -n $WARM_PID ]] || return 0
   exec {GO_FD}>&-
-  kill "$WARM_PID" 2>/dev/null || :
   { wait "$WARM_PID"; } 2>/dev/null || :
   WARM_PID=''
 }
 
 begin_cell() { # <slot> <index>
-  local REPLY name=${P_NAME[$2]}
+  local REPLY
   P_RETRIES[$2]=${P_RETRIES[$2]-0} P_BLOWS[$2]=${P_BLOWS[$2]-0} P_PRUNED[$2]=${P_PRUNED[$2]-0}
-  [[ -n ${P_SHA[$2]-} ]] || digest_ahead "$2"
   P_PHASE[$2]=running SLOT_INDEX[$1]=$2 SLOT_BEGAN[$1]=$SECONDS
-  last_claim "$name"
+  last_claim "${P_NAME[$2]}"
   SLOT_CLAIM[$1]=$CLAIM_N
-  tell_warm "$1" "$2" || begin_cold "$1" "$2"
+  begin_warm "$1" "$2" || begin_cold "$1" "$2"
   # A signal that came between the fork and this line has not reached it.
   [[ -z $STOPPING ]] || kill -TERM "${SLOT_PID[$1]}" 2>/dev/null || :
 }
 begin_cold() { # <slot> <index>
   drop_warm
+  have_digest "$2"
   # A very long command is no matter for an environment.
   export QUEUE_CELL=${P_NAME[$2]} QUEUE_AT=${P_AT[$2]} QUEUE_COMMAND=${QUEUE_COMMANDS[P_AT[$2]]} QUEUE_SHA=${P_SHA[$2]-}
   ((${#QUEUE_COMMAND} <= 15000)) || QUEUE_CELL='' QUEUE_COMMAND=''
@@ -7001,35 +7142,39 @@ begin_cold() { # <slot> <index>
 }
 
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
-# that cannot be done, run_one makes its own.
-digest_ahead() { # <index>
-  local i fd line
-  local -a at=() fds=() paths=()
+# that cannot be done, run_one makes its own. In two halves: it runs beside us, while something else is done.
+begin_digests() { # <index>    sets DIGEST_FD and what end_digests needs
+  local i fd
+  local -a paths=()
+  DIGEST_AT=() DIGEST_FDS=() DIGEST_FD=''
   command -v sha256sum >/dev/null 2>&1 || return 0
-  for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
+  for ((i = $1; i < ${#P_NAME[@]} && ${#DIGEST_AT[@]} < 32; i++)); do
     [[ ${P_PHASE[i]} == todo && -z ${P_SHA[i]-} ]] || continue
     exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
-    at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
+    DIGEST_AT+=("$i") DIGEST_FDS+=("$fd") paths+=("/dev/fd/$fd")
   done
-  i=0
+  exec {DIGEST_FD}< <(exec sha256sum "${paths[@]}" 2>/dev/null)
+}
+have_digest() { # <index>
+  end_digests
+  [[ -n ${P_SHA[$1]-} ]] || { begin_digests "$1" && end_digests; }
+}
+end_digests() {
+  local i=0 fd line
+  [[ -n $DIGEST_FD ]] || return 0
   while IFS= read -r line; do
-    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
-    P_SHA[at[i]]=${line:0:64}
+    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "/dev/fd/${DIGEST_FDS[i]-}" ]] || break
+    P_SHA[DIGEST_AT[i]]=${line:0:64}
     i=$((i + 1))
-  done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
-  for fd in "${fds[@]}"; do exec {fd}<&-; done
+  done <&"$DIGEST_FD"
+  for fd in "$DIGEST_FD" ${DIGEST_FDS[@]+"${DIGEST_FDS[@]}"}; do exec {fd}<&-; done
+  DIGEST_FD=''
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
 await_slot() {
-  local REPLY slot pid='' n=0 next
-  if [[ -z $WARM_PID ]] && next_todo; then
-    next=$REPLY
-    # Once the cell that has just begun has its claim on the disk: this would hold that up.
-    idle 0.005
-    warm_up
-    make_ahead "$next"
-  fi
+  local REPLY slot pid='' n=0
+  ! next_todo || warm_up "$REPLY"
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -z ${SLOT_PID[slot]-} ]] || { pid=${SLOT_PID[slot]} && n=$((n + 1)); }
   done
@@ -7045,27 +7190,34 @@ await_slot() {
 
 # Judge every slot whose run_one is gone. A child that bash has collected cannot be signalled any more.
 reap_slots() {
-  local slot rc
+  local slot rc of
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -n ${SLOT_PID[slot]-} ]] || continue
     ! kill -0 "${SLOT_PID[slot]}" 2>/dev/null || continue
     rc=0
     { wait "${SLOT_PID[slot]}"; } 2>/dev/null || rc=$?
-    SLOT_RUNNER[slot]=${SLOT_PID[slot]}
+    of=("${SLOT_INDEX[slot]}" "$rc" "${SLOT_CLAIM[slot]}" "${SLOT_PID[slot]}" "${SLOT_BEGAN[slot]}")
     SLOT_PID[slot]=''
     TICK=0
-    judge_slot "$slot" "$rc"
+    # Behind a good end nothing can speak against the next cell, which need not wait for our words about this one.
+    ((rc != 0)) || fill_slots
+    judge_slot "${of[@]}"
   done
 }
 
 # --- judging, by record and attempt number ---
 
-judge_slot() { # <slot> <run_one's exit code>
-  local REPLY rc=$2 i=${SLOT_INDEX[$1]} name took=$((SECONDS - ${SLOT_BEGAN[$1]})) state=none
-  name=${P_NAME[i]}
+judge_slot() { # <index> <run_one's exit code> <claims before it> <its pid> <when it began>
+  local REPLY i=$1 rc=$2 name=${P_NAME[$1]} took=$((SECONDS - $5)) state=none
   R_class=''
   if read_record "$D/state/$name.json" cell/1 "$RUN_ID"; then state=${R_state-}; elif [[ -e $D/state/$name.json ]]; then state=unknown; fi
-  if ! claimed_by "$name" "${SLOT_CLAIM[$1]}" "${SLOT_RUNNER[$1]}"; then
+  if ! claimed_by "$name" "$3" "$4"; then
+    if ((rc == EX_AGAIN)); then
+      # Told ahead of time, it has found something that it left for another to say.
+      P_PHASE[i]=todo P_COLD[i]=1
+      ((NEXT <= i)) || NEXT=$i
+      return 0
+    fi
     # No attempt of ours: refused, busy, found done, or only the copy was made up for.
     if [[ $state == unsynced && $rc != 0 && $rc != "$EX_BUSY" ]]; then judge_unsynced "$i" "$rc"; else judge_refusal "$i" "$rc"; fi
   elif ((rc != 0)) && never_began "$name" "$state"; then
@@ -7301,27 +7453,36 @@ assign_gpus() {
 }
 
 main() {
+  local REPLY
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
   self_dir
   [[ -f $SELF_DIR/run_one.sh ]] || refuse "$EX_MISSING" "$SELF_DIR/run_one.sh" "it is not beside $PROG" "copy the whole folder box/ again"
   [[ -z $QUEUE_FILE || $QUEUE_FILE == /* ]] || QUEUE_FILE=$PWD/$QUEUE_FILE
   assign_gpus
-  P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() SLOT_PID=() SLOT_RUNNER=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
-  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID=''
+  P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() P_COLD=() SLOT_PID=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
+  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID='' DIGEST_FD='' ROSTER_N=0
   if [[ $DRY == true ]]; then
     dry_run
     return
   fi
+  # Which environment this is takes longest to find out, the more so for a new run, which has to ask the interpreter.
+  run_places
+  if [[ -z ${ENV_SPEC-} ]]; then
+    if [[ -e $D/.environment.key ]]; then known_begin || :; else describe_begin; fi
+  fi
   open_run false "$SHARD" "$ADOPT"
   RUN_ONE=("$SELF_DIR/run_one.sh" --queue "$D/queue.tsv")
   [[ $ADOPT != true ]] || RUN_ONE+=(--adopt)
-  warm_up
+  begin_states
   merge_queue
-  read_states
+  share_threads
+  end_states
+  warm_up
   plan_cells
   check_only
-  share_threads
+  ((SLOTS > 1)) || ! next_todo || tell_warm "$REPLY" "${SLOT_GPUS[0]-}" || :
+  know_environment
   run_plan
   finish
 }
@@ -7329,20 +7490,22 @@ main() {
 check_only() {
   local name
   for name in ${ONLY//,/ }; do
-    [[ -n ${PLANNED[$name]-} ]] || refuse "$EX_CONFIG" "--only $name" "no cell of the queue has this name" "names: ${QUEUE_NAMES[*]:0:5} \u2026"
+    [[ " ${P_NAME[*]-} " == *" $name "* ]] || refuse "$EX_CONFIG" "--only $name" "no cell of the queue has this name" "names: ${QUEUE_NAMES[*]:0:5} \u2026"
   done
 }
 
 # Threads for a cell: what this box lets us use, shared by the slots; where a person has said it, theirs.
 share_threads() {
-  if [[ -z ${OMP_NUM_THREADS-} ]]; then
-    probe_cpus
-    OMP_NUM_THREADS=$((CPUS / SLOTS > 0 ? CPUS / SLOTS : 1))
-  fi
-  # What every cell would find out again.
+  [[ -z ${OMP_NUM_THREADS-} ]] || return 0
+  probe_cpus
+  OMP_NUM_THREADS=$((CPUS / SLOTS > 0 ? CPUS / SLOTS : 1))
+}
+# What every cell would find out again.
+know_environment() {
+  local REPLY
+  ENV_SPEC=${ENV_SPEC-}
   ! next_todo || env_spec
   ((SLOTS == 1)) || ! next_todo || prove_ahead
-  ENV_SPEC=${ENV_SPEC-}
   export OMP_NUM_THREADS ENV_SPEC OVERRIDES_SAID=1 QUEUE_PID=$$
 }
 
@@ -7366,6 +7529,7 @@ run_plan() {
       pause_retry
     else
       # Dry: somebody may have appended lines meanwhile, or spoilt the source: then the sum is said all the same.
+      source_changed || break
       (merge_queue) || { STOP_CODE=$? && continue; }
       merge_queue
       ((${#QUEUE_NAMES[@]} == ROSTER_N)) || plan_cells
@@ -7893,6 +8057,27 @@ start_ticks() { # <pid>    returns: 1 where there is no such process, or only it
 same_process() { # <pid> <start ticks>
   local REPLY
   start_ticks "$1" && [[ $REPLY == "$2" ]]
+}
+
+# The two halves of it: stat runs beside us, while something else is done.
+stat_begin() { # <path...>    sets STAT_FD for stat_end
+  exec {STAT_FD}< <(
+    while (($# > 500)); do
+      TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
+      shift 500
+    done
+    (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
+  )
+}
+stat_end() {
+  local line rest
+  declare -gA STAT_OF
+  STAT_OF=()
+  while IFS= read -r line; do
+    rest=${line#*|*|*|*|}
+    STAT_OF[$rest]=${line%"|$rest"}
+  done <&"$STAT_FD"
+  exec {STAT_FD}<&-
 }
 
 # lib/compat.bash: the laptop's userland, be it GNU, busybox or BSD. Bash 3.2 is enough.
@@ -9034,7 +9219,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="1fd2137afd606f5b1aa7f928cf8f48abd6b5d989ff28eb16a9da1ef644c28930": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="e7f4e4607bf2b52b1afa925d0c11773c7afeeb0434fae43da48a6467119ef1f2": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -68,6 +68,7 @@ readonly SMOKE_TIMEOUT_S=120
   readonly EX_BUSY=75      # another runner holds it
   readonly EX_GATE=77      # refused: a precondition is not met
   readonly EX_CONFIG=78    # configuration is wrong
+  readonly EX_AGAIN=79     # of run_one to run_queue alone: nothing was said nor begun, begin another
 }
 
 # lib/log.bash: one line per event on stderr, so that stdout stays data.
@@ -83,6 +84,8 @@ utc_now() {
 log() { # <words...>
   local REPLY
   utc_now
+  # shellcheck disable=SC2034 # run_one asks whether anything was said
+  LOGGED=1
   printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
 }
 
@@ -328,11 +331,6 @@ hash_text() { # <text>    sets REPLY
 # lib/hashes.bash: many files at once: their digests by all cores, their sizes and times in one look.
 # needs: exit log hash
 
-# What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
-stat_many() { # <path...>
-  stat_begin "$@"
-  stat_end
-}
 # The two halves of it: stat runs beside us, while something else is done.
 stat_begin() { # <path...>    sets STAT_FD for stat_end
   exec {STAT_FD}< <(
@@ -542,20 +540,30 @@ git_list() { # prints
 # into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
 # after 60 s.
 describe_environment() {
-  local said run=()
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
-  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
-  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
-paths = [p for p in sys.path if p.startswith("/")]
-found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
-version = "%d.%d.%d" % sys.version_info[:3]
-print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
-print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  local said=''
+  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
+  exec {DESCRIBE_FD}<&-
+  DESCRIBE_FD=''
+  [[ $said == *$'\n' ]] || said="no answer from PY=$PY"
+  said=${said%$'\n'}
   ENV_FOLDERS=''
   # shellcheck disable=SC2034 # preflight has no use for them
   [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
   gpu_driver
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+# The interpreter is asked beside us, while something else is done.
+describe_begin() { # sets DESCRIBE_FD
+  local run=()
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  exec {DESCRIBE_FD}< <(said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) && printf '%s\n' "$said")
 }
 gpu_driver() { # into REPLY
   REPLY=none
@@ -566,32 +574,47 @@ gpu_driver() { # into REPLY
 # packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
 # folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
 environment_key() { # <folders, a line each>
-  local path head='' text
-  local -a paths=()
-  gpu_driver
-  text="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
-  REPLY=''
+  key_begin "$1"
+  key_end
+}
+# The two halves of it: the look runs beside us, while something else is done.
+key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
+  local REPLY path head=''
+  KEY_FD=''
   path=$(type -P "$PY") && [[ -n $1 ]] || return 0
   { IFS= read -r -n 2 head <"$path"; } 2>/dev/null || :
   [[ $head != '#!' ]] || return 0
-  paths=("$path" "${path%/*}/../pyvenv.cfg")
-  while IFS= read -r path; do paths+=("$path"); done <<<"$1"
-  stat_many "${paths[@]}"
-  for path in "${paths[@]}"; do text+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
-  REPLY=$text
+  gpu_driver
+  KEY_HEAD="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
+  KEY_PATHS=("$path" "${path%/*}/../pyvenv.cfg")
+  while IFS= read -r path; do KEY_PATHS+=("$path"); done <<<"$1"
+  stat_begin "${KEY_PATHS[@]}"
+  KEY_FD=$STAT_FD
+}
+key_end() { # into REPLY
+  local path
+  REPLY=''
+  [[ -n $KEY_FD ]] || return 0
+  STAT_FD=$KEY_FD KEY_FD=''
+  stat_end
+  REPLY=$KEY_HEAD
+  for path in "${KEY_PATHS[@]}"; do REPLY+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
 }
 
-# The description that the run has, if it is still true of this environment. Into REPLY.
+# The digest of the description that the run has, if that is still true of this environment. Into REPLY.
 known_environment() { # returns: 0, or 1: ask the interpreter
-  local key path where=''
-  read_text "$D/.environment.key" && [[ -n $REPLY ]] || return 1
-  key=$REPLY
+  [[ -n ${KNOWN_SPEC-} ]] || known_begin || return 1
+  key_end
+  [[ -n $REPLY && $REPLY == "$KNOWN_KEY" ]] && REPLY=$KNOWN_SPEC
+}
+known_begin() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
+  local REPLY path where=''
+  read_text "$D/.environment.key" && [[ $REPLY =~ ^[0-9a-f]{8}$'\n' && -s $D/environment.txt ]] || return 1
+  KNOWN_SPEC=${REPLY%%$'\n'*} KNOWN_KEY=${REPLY#*$'\n'}
   # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
-  while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$key"
+  while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$KNOWN_KEY"
   where=${where#*$'\n'*$'\n'*$'\n'}
-  environment_key "${where%$'\n'}"
-  [[ -n $REPLY && $REPLY == "$key" ]] || return 1
-  read_text "$D/environment.txt" && [[ -n $REPLY ]]
+  key_begin "${where%$'\n'}"
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
@@ -599,15 +622,15 @@ env_spec() {
   local REPLY text key='' before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
   if known_environment; then
-    text=$REPLY
-  else
-    # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
-    { : >"$D/.environment.key"; } 2>/dev/null || :
-    describe_environment
-    text=$REPLY
-    environment_key "$ENV_FOLDERS"
-    key=$REPLY
+    ENV_SPEC=$REPLY
+    return 0
   fi
+  # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
+  { : >"$D/.environment.key"; } 2>/dev/null || :
+  describe_environment
+  text=$REPLY
+  environment_key "$ENV_FOLDERS"
+  key=$REPLY
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
   ! read_text "$D/environment.txt" || before=$REPLY
@@ -616,7 +639,7 @@ env_spec() {
     event environment - - "$ENV_SPEC"
     { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
   fi
-  [[ -z $key ]] || { printf '%s' "$key" >"$D/.environment.key"; } 2>/dev/null || :
+  [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
 # lib/compat.bash: the laptop's userland, be it GNU, busybox or BSD. Bash 3.2 is enough.
@@ -1551,7 +1574,7 @@ probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
   CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
   # nproc believes OMP_NUM_THREADS; this is about the machine.
-  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
+  CPU_NPROC=$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT && exec nproc 2>/dev/null) || CPU_NPROC=''
   [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
   while IFS= read -r line; do
     [[ $line == Cpus_allowed_list:* ]] || continue

@@ -70,6 +70,7 @@ readonly -a DATA_UNDER=()
   readonly EX_BUSY=75      # another runner holds it
   readonly EX_GATE=77      # refused: a precondition is not met
   readonly EX_CONFIG=78    # configuration is wrong
+  readonly EX_AGAIN=79     # of run_one to run_queue alone: nothing was said nor begun, begin another
 }
 
 # lib/log.bash: one line per event on stderr, so that stdout stays data.
@@ -85,6 +86,8 @@ utc_now() {
 log() { # <words...>
   local REPLY
   utc_now
+  # shellcheck disable=SC2034 # run_one asks whether anything was said
+  LOGGED=1
   printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
 }
 
@@ -718,6 +721,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
+  ! take_plain "$text" || { QUEUE_TEXT=$text && return 0; }
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -742,6 +746,32 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
   QUEUE_TEXT=$text
+}
+
+# A text in which each line is a cell, looked at as a whole: line by line costs ten times as much. Whatever is unusual in it is for
+# the slow way, which names it.
+take_plain() { # <text>    returns: 0, or 1 with nothing set
+  local IFS=$'\n' all name
+  local -a lines names commands odd
+  local -A seen=()
+  [[ $1 == *[!$'\n']$'\n' && $1 != $'\n'* && $1 != *$'\n\n'* && $1 != *[$'\001'-$'\010'$'\013'-$'\037'$'\177']* ]] || return 1
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${1%$'\n'})
+  set +f
+  # Whatever has a tab and a word behind it falls away, and nothing must be left.
+  odd=("${lines[@]/#*$'\t'*[![:space:]]*/}")
+  all=${odd[*]}
+  [[ -z ${all//$'\n'/} ]] || return 1
+  names=("${lines[@]%%$'\t'*}") commands=("${lines[@]#*$'\t'}")
+  all=$'\n'${names[*]}
+  [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
+  for name in "${names[@]}"; do
+    ((${#name} <= 128)) || return 1
+    seen[${name,,}]=1
+  done
+  ((${#seen[@]} == ${#lines[@]})) || return 1
+  QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }
 
 # What is wrong with one line.
@@ -872,20 +902,30 @@ share_out() { # <workers> <path...>
 # into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
 # after 60 s.
 describe_environment() {
-  local said run=()
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
-  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
-  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
-paths = [p for p in sys.path if p.startswith("/")]
-found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
-version = "%d.%d.%d" % sys.version_info[:3]
-print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
-print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  local said=''
+  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
+  exec {DESCRIBE_FD}<&-
+  DESCRIBE_FD=''
+  [[ $said == *$'\n' ]] || said="no answer from PY=$PY"
+  said=${said%$'\n'}
   ENV_FOLDERS=''
   # shellcheck disable=SC2034 # preflight has no use for them
   [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
   gpu_driver
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+# The interpreter is asked beside us, while something else is done.
+describe_begin() { # sets DESCRIBE_FD
+  local run=()
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  exec {DESCRIBE_FD}< <(said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) && printf '%s\n' "$said")
 }
 gpu_driver() { # into REPLY
   REPLY=none
@@ -896,32 +936,47 @@ gpu_driver() { # into REPLY
 # packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
 # folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
 environment_key() { # <folders, a line each>
-  local path head='' text
-  local -a paths=()
-  gpu_driver
-  text="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
-  REPLY=''
+  key_begin "$1"
+  key_end
+}
+# The two halves of it: the look runs beside us, while something else is done.
+key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
+  local REPLY path head=''
+  KEY_FD=''
   path=$(type -P "$PY") && [[ -n $1 ]] || return 0
   { IFS= read -r -n 2 head <"$path"; } 2>/dev/null || :
   [[ $head != '#!' ]] || return 0
-  paths=("$path" "${path%/*}/../pyvenv.cfg")
-  while IFS= read -r path; do paths+=("$path"); done <<<"$1"
-  stat_many "${paths[@]}"
-  for path in "${paths[@]}"; do text+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
-  REPLY=$text
+  gpu_driver
+  KEY_HEAD="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
+  KEY_PATHS=("$path" "${path%/*}/../pyvenv.cfg")
+  while IFS= read -r path; do KEY_PATHS+=("$path"); done <<<"$1"
+  stat_begin "${KEY_PATHS[@]}"
+  KEY_FD=$STAT_FD
+}
+key_end() { # into REPLY
+  local path
+  REPLY=''
+  [[ -n $KEY_FD ]] || return 0
+  STAT_FD=$KEY_FD KEY_FD=''
+  stat_end
+  REPLY=$KEY_HEAD
+  for path in "${KEY_PATHS[@]}"; do REPLY+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
 }
 
-# The description that the run has, if it is still true of this environment. Into REPLY.
+# The digest of the description that the run has, if that is still true of this environment. Into REPLY.
 known_environment() { # returns: 0, or 1: ask the interpreter
-  local key path where=''
-  read_text "$D/.environment.key" && [[ -n $REPLY ]] || return 1
-  key=$REPLY
+  [[ -n ${KNOWN_SPEC-} ]] || known_begin || return 1
+  key_end
+  [[ -n $REPLY && $REPLY == "$KNOWN_KEY" ]] && REPLY=$KNOWN_SPEC
+}
+known_begin() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
+  local REPLY path where=''
+  read_text "$D/.environment.key" && [[ $REPLY =~ ^[0-9a-f]{8}$'\n' && -s $D/environment.txt ]] || return 1
+  KNOWN_SPEC=${REPLY%%$'\n'*} KNOWN_KEY=${REPLY#*$'\n'}
   # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
-  while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$key"
+  while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$KNOWN_KEY"
   where=${where#*$'\n'*$'\n'*$'\n'}
-  environment_key "${where%$'\n'}"
-  [[ -n $REPLY && $REPLY == "$key" ]] || return 1
-  read_text "$D/environment.txt" && [[ -n $REPLY ]]
+  key_begin "${where%$'\n'}"
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
@@ -929,15 +984,15 @@ env_spec() {
   local REPLY text key='' before=''
   [[ ! ${ENV_SPEC-} =~ ^[0-9a-f]{8}$ ]] || return 0
   if known_environment; then
-    text=$REPLY
-  else
-    # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
-    { : >"$D/.environment.key"; } 2>/dev/null || :
-    describe_environment
-    text=$REPLY
-    environment_key "$ENV_FOLDERS"
-    key=$REPLY
+    ENV_SPEC=$REPLY
+    return 0
   fi
+  # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
+  { : >"$D/.environment.key"; } 2>/dev/null || :
+  describe_environment
+  text=$REPLY
+  environment_key "$ENV_FOLDERS"
+  key=$REPLY
   ENV_SPEC=unknown
   hash_text "$text" && ENV_SPEC=${REPLY:0:8}
   ! read_text "$D/environment.txt" || before=$REPLY
@@ -946,7 +1001,7 @@ env_spec() {
     event environment - - "$ENV_SPEC"
     { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
   fi
-  [[ -z $key ]] || { printf '%s' "$key" >"$D/.environment.key"; } 2>/dev/null || :
+  [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
 # lib/roster.bash: the run's own queue: what its source has new is appended, nothing leaves, no command changes.
@@ -979,14 +1034,14 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
   local -a names commands lines=()
   local -A known=() folded=()
-  ADDED=0
+  ADDED=0 MERGED_TEXT=''
   read_queue "$source"
   text=$QUEUE_TEXT
   names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
   if [[ -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
     # The usual case: the run has all of it, and nothing else.
-    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || return 0
+    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || { MERGED_TEXT=$text && return 0; }
   else
     QUEUE_NAMES=() QUEUE_COMMANDS=()
   fi
@@ -1004,6 +1059,8 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $RUN_SHARD" "it owns no cell of $source" "give fewer shards"
   ((ADDED == 0)) || QUEUE_TEXT=''
+  # shellcheck disable=SC2034 # for source_changed, which only run_queue asks
+  MERGED_TEXT=$text
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
@@ -1015,6 +1072,12 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   printf -v text '%s\n' "${lines[@]}"
   replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
   QUEUE_TEXT=$text
+}
+
+# Has the source, or the run's own queue, another text than at the last merge?
+source_changed() {
+  local REPLY LC_ALL=C
+  ! read_text "${QUEUE_FILE:-$SELF_DIR/queue.tsv}" || [[ $REPLY != "$MERGED_TEXT" ]] || ! read_text "$D/queue.tsv" || [[ $REPLY != "$QUEUE_TEXT" ]]
 }
 
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
@@ -1050,54 +1113,79 @@ last_claim() { # <cell>
 # needs: exit log proc claim
 # reads: D B RUN_ID
 
-# The records below a folder, a line each: tag cell state class attempt command files started ended exit why, with
-# US (31) between. What is not a whole record of this run has the state unknown. Prints.
-scan_records() { # <folder> <tag>
-  [[ -d $1 ]] || return 0
-  # An empty file has no line, so awk does not see it.
-  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -size 0 -print 2>/dev/null | sed "s|.*/||; s|\\.json\$||; s|^|$2"$'\037''|; s|$|'$'\037''unknown|'
-  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -type f -exec awk -v run="$RUN_ID" -v tag="$2" -v s=$'\037' '
-    function put(   whole) {
-      if (name == "") return
-      whole = ok && closed && v["schema"] == "cell/1" && v["run_id"] == run && v["cell"] == name && v["state"] != ""
-      print tag s name s (whole ? v["state"] : "unknown") s v["class"] s v["attempt"] s v["command_sha256"] s v["files_sha256"] s v["started"] s v["ended"] s v["exit"] s v["why"]
-    }
-    FNR == 1 {
-      put()
-      name = FILENAME; sub(/.*\//, "", name); sub(/\.json$/, "", name)
-      ok = ($0 == "{"); closed = 0; split("", v)
-      next
-    }
-    closed { ok = 0 }
-    $0 == "}" { closed = 1; next }
-    /^  "[a-z0-9_]+": / {
-      line = substr($0, 4); at = index(line, "\""); key = substr(line, 1, at - 1); val = substr(line, at + 3)
-      sub(/,$/, "", val)
-      if (substr(val, 1, 1) == "\"") val = substr(val, 2, length(val) - 2)
-      v[key] = (val == "null" ? "" : val)
-      next
-    }
-    { ok = 0 }
-    END { put() }' {} +
-}
-
-# Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then the
-# fields of the record on the data tier. In the bundle is a cell whose record there says done over the very list beside it.
+# Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then state class
+# attempt started ended exit why of its record, US (31) between. In the bundle is a cell whose record there says done over the very
+# list beside it; of such a one the record on the data tier is not even opened. What is not a whole record of this run is unknown.
 read_states() {
-  local line
-  local -a lines
-  declare -gA RECORD_OF=()
-  mapfile -t lines < <({
+  begin_states
+  end_states
+}
+# The two halves of it: awk reads beside us, while something else is done.
+begin_states() { # sets STATES_FD
+  exec {STATES_FD}< <({
+    printf '%s\n' "$B/records"/*.json "$D/state"/*.json
     [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
-    scan_records "$B/records" B
-    scan_records "$D/state" D
-  } 2>/dev/null | awk -F$'\037' '
-    function rest() { return FS $3 FS $4 FS $5 FS $8 FS $9 FS $10 FS $11 }
-    NF == 1 { n = $0; sub(/.*\//, "", n); sub(/\.sha256$/, "", n); digest[n] = substr($0, 1, 64); next }
-    $1 == "B" { has[$2] = ($3 == "done" && $7 != "" && digest[$2] == $7) ? 1 : 2; alone[$2] = rest(); next }
-    { print $2 FS (($2 in has) ? has[$2] : 0) rest(); delete alone[$2] }
-    END { for (n in alone) print n FS has[n] alone[n] }')
-  for line in ${lines[@]+"${lines[@]}"}; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
+  } 2>/dev/null | awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
+    # A record is read whole, for no text holds a 1.
+    function read_whole(file,   got) {
+      RS = "\001"; text = ""
+      got = (getline text < file)
+      close(file)
+      RS = "\n"
+      return got
+    }
+    function member(key,   at, rest) {
+      at = index(text, "\n  \"" key "\": ")
+      if (!at) return ""
+      rest = substr(text, at + length(key) + 7)
+      rest = substr(rest, 1, index(rest, "\n") - 1)
+      sub(/,$/, "", rest)
+      if (substr(rest, 1, 1) == "\"") return substr(rest, 2, length(rest) - 2)
+      return rest == "null" ? "" : rest
+    }
+    function fields(name) {
+      if (substr(text, 1, 4) != "{\n  " || substr(text, length(text) - 2) != "\n}\n" || member("schema") != "cell/1" || member("run_id") != run || member("cell") != name || member("state") == "")
+        return s "unknown" s s s s s s
+      return s member("state") s member("class") s member("attempt") s member("started") s member("ended") s member("exit") s member("why")
+    }
+    function name_of(path, folder) { return substr(path, length(folder) + 1, length(path) - length(folder) - 5) }
+    BEGIN { s = "\037" }
+    # The pattern itself comes where no file fits it.
+    index($0, b) == 1 {
+      n = name_of($0, b)
+      if (read_whole(b n ".json") < 0 && n == "*") next
+      in_b[++nb] = n
+      of_b[n] = fields(n)
+      list[n] = member("files_sha256")
+      next
+    }
+    index($0, d) == 1 { in_d[++nd] = name_of($0, d); next }
+    { n = $0; sub(/.*\//, "", n); sub(/\.sha256$/, "", n); digest[n] = substr($0, 1, 64) }
+    END {
+      for (i = 1; i <= nb; i++) {
+        n = in_b[i]
+        has[n] = (index(of_b[n], s "done" s) == 1 && list[n] != "" && digest[n] == list[n]) ? 1 : 2
+        if (has[n] == 1) print n s 1 of_b[n]
+      }
+      for (i = 1; i <= nd; i++) {
+        n = in_d[i]
+        if ((n in has) && has[n] == 1) continue
+        if (read_whole(d n ".json") < 0 && n == "*") continue
+        print n s ((n in has) ? has[n] : 0) fields(n)
+        delete of_b[n]
+      }
+      for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
+    }')
+}
+end_states() {
+  local line text IFS=$'\n'
+  declare -gA RECORD_OF=()
+  # By the thousand characters: from a pipe bash takes lines one character at a time.
+  read -r -N 1000000000 -u "$STATES_FD" text || :
+  exec {STATES_FD}<&-
+  set -f
+  for line in $text; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
+  set +f
 }
 
 # One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.
@@ -1164,20 +1252,26 @@ idle() { # <seconds, also a fraction>
 
 # The plan: cells of the roster that this call is to see to. P_NAME, P_AT (their places in the roster), and P_PHASE:
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
-plan_cells() {
-  local i name phase
-  declare -gA PLANNED
+plan_cells() { # of the cells that have come since the last time
+  local i name start=${#P_NAME[@]} first=''
+  if [[ -z $ONLY ]]; then
+    P_NAME+=("${QUEUE_NAMES[@]:ROSTER_N}")
+    P_AT=("${!P_NAME[@]}")
+  else
+    for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
+      name=${QUEUE_NAMES[i]}
+      [[ ,$ONLY, != *",$name,"* ]] || { P_NAME+=("$name") && P_AT+=("$i"); }
+    done
+  fi
   ROSTER_N=${#QUEUE_NAMES[@]}
-  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
-    name=${QUEUE_NAMES[i]}
-    [[ -z ${PLANNED[$name]-} ]] || continue
-    [[ -z $ONLY || ,$ONLY, == *",$name,"* ]] || continue
-    PLANNED[$name]=1 phase=todo
-    # In the bundle: the usual case of a queue that goes on, and nothing to say of it.
-    [[ ${RECORD_OF[$name]-} != 1* ]] || phase=skipped
-    P_NAME+=("$name") P_AT+=("$i") P_PHASE+=("$phase")
-    [[ $phase == skipped ]] || first_phase $((${#P_NAME[@]} - 1))
+  for name in "${P_NAME[@]:start}"; do
+    # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
+    [[ ${RECORD_OF[$name]-} != 1* ]] || { P_PHASE+=(skipped) && continue; }
+    first=${first:-${#P_PHASE[@]}}
+    P_PHASE+=(todo)
+    first_phase $((${#P_PHASE[@]} - 1))
   done
+  ((start > 0)) || NEXT=${first:-${#P_NAME[@]}}
 }
 
 # What is done is recognised from the records read in one go; everything else says why it is run again.
@@ -1244,48 +1338,56 @@ next_todo() { # index of the next cell to run, into REPLY; 1: there is none
   return 1
 }
 
-# The next run_one is begun while this cell runs: it reads its own script meanwhile, and waits to be told of a cell, by a pipe
-# of its own that nobody but us can write to. So it ends with us.
-warm_up() { # sets WARM_PID and GO_FD
+# The next run_one is begun while this cell runs: it reads its own script meanwhile and, told which cell will probably be its,
+# looks at what must hold before that. Then it waits for the word, by a pipe that nobody but us can write to: so it ends with us.
+warm_up() { # [index of the cell]    sets WARM_PID WARM_INDEX GO_FD
   [[ -z $WARM_PID && -z $STOPPING$STOP_CODE ]] || return 0
   exec {GO_FD}<> <(:)
   QUEUE_PID=$$ OVERRIDES_SAID=1 bash "${RUN_ONE[@]}" --wait <"/proc/self/fd/$GO_FD" {GO_FD}>&- &
-  WARM_PID=$!
-}
-# The folders of the next cell, which it would else make itself: we only wait now. Empty ones mean nothing to anybody.
-make_ahead() { # <index>
-  local name=${P_NAME[$1]} at=$((P_AT[$1] * ${RUN_SHARD#*/} + ${RUN_SHARD%/*} - 1))
-  mkdir -p -- "$D/claims/$name" "$D/logs/$name" "$D/state" "$D/cells/$name" "$B/records" "$B/final_ckpts" "$B/.syncing/$name.$WARM_PID" "$S/cache" "$S/t/$at" 2>/dev/null || :
+  WARM_PID=$! WARM_INDEX=''
+  # Of several slots the one that will be free has its own GPUs.
+  if (($# > 0 && SLOTS == 1)); then
+    have_digest "$1"
+    tell_warm "$1" "${SLOT_GPUS[0]-}" || :
+  fi
 }
 # What run_one would else read, hash and find out again.
-tell_warm() { # <slot> <index>    returns: 0 told, 1 there is none, or this command would not fit into a pipe
-  local command=${QUEUE_COMMANDS[P_AT[$2]]}
-  [[ -n $WARM_PID ]] && ((${#command} <= 15000)) && kill -0 "$WARM_PID" 2>/dev/null || return 1
-  printf '=%s\n' "${P_NAME[$2]}" "${P_AT[$2]}" "${P_SHA[$2]-}" "$OMP_NUM_THREADS" "$ENV_SPEC" "${SLOT_GPUS[$1]-}" "$command" >&"$GO_FD"
+tell_warm() { # <index> <GPUs>    returns: 0, or 1 where this command would not fit into a pipe
+  local command=${QUEUE_COMMANDS[P_AT[$1]]}
+  [[ -n $WARM_PID ]] && ((${#command} <= 15000)) || return 1
+  printf '=%s\n' "${P_NAME[$1]}" "${P_AT[$1]}" "${P_SHA[$1]-}" "$OMP_NUM_THREADS" "$2" "$command" >&"$GO_FD"
+  WARM_INDEX=$1
+}
+begin_warm() { # <slot> <index>    returns: 0, or 1: it has to be begun cold
+  [[ -n $WARM_PID && -z ${P_COLD[$2]-} && (-z $WARM_INDEX || $WARM_INDEX == "$2") ]] && kill -0 "$WARM_PID" 2>/dev/null || return 1
+  if [[ -z $WARM_INDEX ]]; then
+    have_digest "$2"
+    tell_warm "$2" "${SLOT_GPUS[$1]-}" || return 1
+  fi
+  printf 'go %s\n' "$ENV_SPEC" >&"$GO_FD"
   exec {GO_FD}>&-
   SLOT_PID[$1]=$WARM_PID WARM_PID=''
 }
 drop_warm() {
   [[ -n $WARM_PID ]] || return 0
   exec {GO_FD}>&-
-  kill "$WARM_PID" 2>/dev/null || :
   { wait "$WARM_PID"; } 2>/dev/null || :
   WARM_PID=''
 }
 
 begin_cell() { # <slot> <index>
-  local REPLY name=${P_NAME[$2]}
+  local REPLY
   P_RETRIES[$2]=${P_RETRIES[$2]-0} P_BLOWS[$2]=${P_BLOWS[$2]-0} P_PRUNED[$2]=${P_PRUNED[$2]-0}
-  [[ -n ${P_SHA[$2]-} ]] || digest_ahead "$2"
   P_PHASE[$2]=running SLOT_INDEX[$1]=$2 SLOT_BEGAN[$1]=$SECONDS
-  last_claim "$name"
+  last_claim "${P_NAME[$2]}"
   SLOT_CLAIM[$1]=$CLAIM_N
-  tell_warm "$1" "$2" || begin_cold "$1" "$2"
+  begin_warm "$1" "$2" || begin_cold "$1" "$2"
   # A signal that came between the fork and this line has not reached it.
   [[ -z $STOPPING ]] || kill -TERM "${SLOT_PID[$1]}" 2>/dev/null || :
 }
 begin_cold() { # <slot> <index>
   drop_warm
+  have_digest "$2"
   # A very long command is no matter for an environment.
   export QUEUE_CELL=${P_NAME[$2]} QUEUE_AT=${P_AT[$2]} QUEUE_COMMAND=${QUEUE_COMMANDS[P_AT[$2]]} QUEUE_SHA=${P_SHA[$2]-}
   ((${#QUEUE_COMMAND} <= 15000)) || QUEUE_CELL='' QUEUE_COMMAND=''
@@ -1298,35 +1400,39 @@ begin_cold() { # <slot> <index>
 }
 
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
-# that cannot be done, run_one makes its own.
-digest_ahead() { # <index>
-  local i fd line
-  local -a at=() fds=() paths=()
+# that cannot be done, run_one makes its own. In two halves: it runs beside us, while something else is done.
+begin_digests() { # <index>    sets DIGEST_FD and what end_digests needs
+  local i fd
+  local -a paths=()
+  DIGEST_AT=() DIGEST_FDS=() DIGEST_FD=''
   command -v sha256sum >/dev/null 2>&1 || return 0
-  for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
+  for ((i = $1; i < ${#P_NAME[@]} && ${#DIGEST_AT[@]} < 32; i++)); do
     [[ ${P_PHASE[i]} == todo && -z ${P_SHA[i]-} ]] || continue
     exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
-    at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
+    DIGEST_AT+=("$i") DIGEST_FDS+=("$fd") paths+=("/dev/fd/$fd")
   done
-  i=0
+  exec {DIGEST_FD}< <(exec sha256sum "${paths[@]}" 2>/dev/null)
+}
+have_digest() { # <index>
+  end_digests
+  [[ -n ${P_SHA[$1]-} ]] || { begin_digests "$1" && end_digests; }
+}
+end_digests() {
+  local i=0 fd line
+  [[ -n $DIGEST_FD ]] || return 0
   while IFS= read -r line; do
-    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
-    P_SHA[at[i]]=${line:0:64}
+    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "/dev/fd/${DIGEST_FDS[i]-}" ]] || break
+    P_SHA[DIGEST_AT[i]]=${line:0:64}
     i=$((i + 1))
-  done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
-  for fd in "${fds[@]}"; do exec {fd}<&-; done
+  done <&"$DIGEST_FD"
+  for fd in "$DIGEST_FD" ${DIGEST_FDS[@]+"${DIGEST_FDS[@]}"}; do exec {fd}<&-; done
+  DIGEST_FD=''
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
 await_slot() {
-  local REPLY slot pid='' n=0 next
-  if [[ -z $WARM_PID ]] && next_todo; then
-    next=$REPLY
-    # Once the cell that has just begun has its claim on the disk: this would hold that up.
-    idle 0.005
-    warm_up
-    make_ahead "$next"
-  fi
+  local REPLY slot pid='' n=0
+  ! next_todo || warm_up "$REPLY"
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -z ${SLOT_PID[slot]-} ]] || { pid=${SLOT_PID[slot]} && n=$((n + 1)); }
   done
@@ -1342,27 +1448,34 @@ await_slot() {
 
 # Judge every slot whose run_one is gone. A child that bash has collected cannot be signalled any more.
 reap_slots() {
-  local slot rc
+  local slot rc of
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -n ${SLOT_PID[slot]-} ]] || continue
     ! kill -0 "${SLOT_PID[slot]}" 2>/dev/null || continue
     rc=0
     { wait "${SLOT_PID[slot]}"; } 2>/dev/null || rc=$?
-    SLOT_RUNNER[slot]=${SLOT_PID[slot]}
+    of=("${SLOT_INDEX[slot]}" "$rc" "${SLOT_CLAIM[slot]}" "${SLOT_PID[slot]}" "${SLOT_BEGAN[slot]}")
     SLOT_PID[slot]=''
     TICK=0
-    judge_slot "$slot" "$rc"
+    # Behind a good end nothing can speak against the next cell, which need not wait for our words about this one.
+    ((rc != 0)) || fill_slots
+    judge_slot "${of[@]}"
   done
 }
 
 # --- judging, by record and attempt number ---
 
-judge_slot() { # <slot> <run_one's exit code>
-  local REPLY rc=$2 i=${SLOT_INDEX[$1]} name took=$((SECONDS - ${SLOT_BEGAN[$1]})) state=none
-  name=${P_NAME[i]}
+judge_slot() { # <index> <run_one's exit code> <claims before it> <its pid> <when it began>
+  local REPLY i=$1 rc=$2 name=${P_NAME[$1]} took=$((SECONDS - $5)) state=none
   R_class=''
   if read_record "$D/state/$name.json" cell/1 "$RUN_ID"; then state=${R_state-}; elif [[ -e $D/state/$name.json ]]; then state=unknown; fi
-  if ! claimed_by "$name" "${SLOT_CLAIM[$1]}" "${SLOT_RUNNER[$1]}"; then
+  if ! claimed_by "$name" "$3" "$4"; then
+    if ((rc == EX_AGAIN)); then
+      # Told ahead of time, it has found something that it left for another to say.
+      P_PHASE[i]=todo P_COLD[i]=1
+      ((NEXT <= i)) || NEXT=$i
+      return 0
+    fi
     # No attempt of ours: refused, busy, found done, or only the copy was made up for.
     if [[ $state == unsynced && $rc != 0 && $rc != "$EX_BUSY" ]]; then judge_unsynced "$i" "$rc"; else judge_refusal "$i" "$rc"; fi
   elif ((rc != 0)) && never_began "$name" "$state"; then
@@ -1584,7 +1697,7 @@ probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
   CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
   # nproc believes OMP_NUM_THREADS; this is about the machine.
-  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
+  CPU_NPROC=$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT && exec nproc 2>/dev/null) || CPU_NPROC=''
   [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
   while IFS= read -r line; do
     [[ $line == Cpus_allowed_list:* ]] || continue
@@ -1856,27 +1969,36 @@ assign_gpus() {
 }
 
 main() {
+  local REPLY
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
   self_dir
   [[ -f $SELF_DIR/run_one.sh ]] || refuse "$EX_MISSING" "$SELF_DIR/run_one.sh" "it is not beside $PROG" "copy the whole folder box/ again"
   [[ -z $QUEUE_FILE || $QUEUE_FILE == /* ]] || QUEUE_FILE=$PWD/$QUEUE_FILE
   assign_gpus
-  P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() SLOT_PID=() SLOT_RUNNER=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
-  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID=''
+  P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() P_COLD=() SLOT_PID=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
+  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID='' DIGEST_FD='' ROSTER_N=0
   if [[ $DRY == true ]]; then
     dry_run
     return
   fi
+  # Which environment this is takes longest to find out, the more so for a new run, which has to ask the interpreter.
+  run_places
+  if [[ -z ${ENV_SPEC-} ]]; then
+    if [[ -e $D/.environment.key ]]; then known_begin || :; else describe_begin; fi
+  fi
   open_run false "$SHARD" "$ADOPT"
   RUN_ONE=("$SELF_DIR/run_one.sh" --queue "$D/queue.tsv")
   [[ $ADOPT != true ]] || RUN_ONE+=(--adopt)
-  warm_up
+  begin_states
   merge_queue
-  read_states
+  share_threads
+  end_states
+  warm_up
   plan_cells
   check_only
-  share_threads
+  ((SLOTS > 1)) || ! next_todo || tell_warm "$REPLY" "${SLOT_GPUS[0]-}" || :
+  know_environment
   run_plan
   finish
 }
@@ -1884,20 +2006,22 @@ main() {
 check_only() {
   local name
   for name in ${ONLY//,/ }; do
-    [[ -n ${PLANNED[$name]-} ]] || refuse "$EX_CONFIG" "--only $name" "no cell of the queue has this name" "names: ${QUEUE_NAMES[*]:0:5} …"
+    [[ " ${P_NAME[*]-} " == *" $name "* ]] || refuse "$EX_CONFIG" "--only $name" "no cell of the queue has this name" "names: ${QUEUE_NAMES[*]:0:5} …"
   done
 }
 
 # Threads for a cell: what this box lets us use, shared by the slots; where a person has said it, theirs.
 share_threads() {
-  if [[ -z ${OMP_NUM_THREADS-} ]]; then
-    probe_cpus
-    OMP_NUM_THREADS=$((CPUS / SLOTS > 0 ? CPUS / SLOTS : 1))
-  fi
-  # What every cell would find out again.
+  [[ -z ${OMP_NUM_THREADS-} ]] || return 0
+  probe_cpus
+  OMP_NUM_THREADS=$((CPUS / SLOTS > 0 ? CPUS / SLOTS : 1))
+}
+# What every cell would find out again.
+know_environment() {
+  local REPLY
+  ENV_SPEC=${ENV_SPEC-}
   ! next_todo || env_spec
   ((SLOTS == 1)) || ! next_todo || prove_ahead
-  ENV_SPEC=${ENV_SPEC-}
   export OMP_NUM_THREADS ENV_SPEC OVERRIDES_SAID=1 QUEUE_PID=$$
 }
 
@@ -1921,6 +2045,7 @@ run_plan() {
       pause_retry
     else
       # Dry: somebody may have appended lines meanwhile, or spoilt the source: then the sum is said all the same.
+      source_changed || break
       (merge_queue) || { STOP_CODE=$? && continue; }
       merge_queue
       ((${#QUEUE_NAMES[@]} == ROSTER_N)) || plan_cells

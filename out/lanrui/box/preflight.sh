@@ -111,6 +111,7 @@ readonly -a CLOCKS=(
   readonly EX_BUSY=75      # another runner holds it
   readonly EX_GATE=77      # refused: a precondition is not met
   readonly EX_CONFIG=78    # configuration is wrong
+  readonly EX_AGAIN=79     # of run_one to run_queue alone: nothing was said nor begun, begin another
 }
 
 # lib/log.bash: one line per event on stderr, so that stdout stays data.
@@ -126,6 +127,8 @@ utc_now() {
 log() { # <words...>
   local REPLY
   utc_now
+  # shellcheck disable=SC2034 # run_one asks whether anything was said
+  LOGGED=1
   printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
 }
 
@@ -636,7 +639,7 @@ probe_cpus() {
   local line path root=${FAKE_ROOT-}/sys/fs/cgroup
   CPU_NPROC='' CPU_AFFINITY='' CPU_QUOTA='' CPUS=''
   # nproc believes OMP_NUM_THREADS; this is about the machine.
-  CPU_NPROC=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null) || CPU_NPROC=''
+  CPU_NPROC=$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT && exec nproc 2>/dev/null) || CPU_NPROC=''
   [[ $CPU_NPROC =~ ^[0-9]+$ ]] || CPU_NPROC=''
   while IFS= read -r line; do
     [[ $line == Cpus_allowed_list:* ]] || continue
@@ -1381,20 +1384,30 @@ check_variant() {
 # into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
 # after 60 s.
 describe_environment() {
-  local said run=()
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
-  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
-  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
-paths = [p for p in sys.path if p.startswith("/")]
-found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
-version = "%d.%d.%d" % sys.version_info[:3]
-print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
-print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  local said=''
+  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
+  exec {DESCRIBE_FD}<&-
+  DESCRIBE_FD=''
+  [[ $said == *$'\n' ]] || said="no answer from PY=$PY"
+  said=${said%$'\n'}
   ENV_FOLDERS=''
   # shellcheck disable=SC2034 # preflight has no use for them
   [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
   gpu_driver
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+# The interpreter is asked beside us, while something else is done.
+describe_begin() { # sets DESCRIBE_FD
+  local run=()
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  exec {DESCRIBE_FD}< <(said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) && printf '%s\n' "$said")
 }
 gpu_driver() { # into REPLY
   REPLY=none

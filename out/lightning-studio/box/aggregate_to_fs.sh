@@ -45,6 +45,7 @@ readonly -a REQUIRED=(
   readonly EX_BUSY=75      # another runner holds it
   readonly EX_GATE=77      # refused: a precondition is not met
   readonly EX_CONFIG=78    # configuration is wrong
+  readonly EX_AGAIN=79     # of run_one to run_queue alone: nothing was said nor begun, begin another
 }
 
 # lib/log.bash: one line per event on stderr, so that stdout stays data.
@@ -60,6 +61,8 @@ utc_now() {
 log() { # <words...>
   local REPLY
   utc_now
+  # shellcheck disable=SC2034 # run_one asks whether anything was said
+  LOGGED=1
   printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
 }
 
@@ -755,6 +758,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
+  ! take_plain "$text" || { QUEUE_TEXT=$text && return 0; }
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -779,6 +783,32 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
   QUEUE_TEXT=$text
+}
+
+# A text in which each line is a cell, looked at as a whole: line by line costs ten times as much. Whatever is unusual in it is for
+# the slow way, which names it.
+take_plain() { # <text>    returns: 0, or 1 with nothing set
+  local IFS=$'\n' all name
+  local -a lines names commands odd
+  local -A seen=()
+  [[ $1 == *[!$'\n']$'\n' && $1 != $'\n'* && $1 != *$'\n\n'* && $1 != *[$'\001'-$'\010'$'\013'-$'\037'$'\177']* ]] || return 1
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${1%$'\n'})
+  set +f
+  # Whatever has a tab and a word behind it falls away, and nothing must be left.
+  odd=("${lines[@]/#*$'\t'*[![:space:]]*/}")
+  all=${odd[*]}
+  [[ -z ${all//$'\n'/} ]] || return 1
+  names=("${lines[@]%%$'\t'*}") commands=("${lines[@]#*$'\t'}")
+  all=$'\n'${names[*]}
+  [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
+  for name in "${names[@]}"; do
+    ((${#name} <= 128)) || return 1
+    seen[${name,,}]=1
+  done
+  ((${#seen[@]} == ${#lines[@]})) || return 1
+  QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }
 
 # What is wrong with one line.

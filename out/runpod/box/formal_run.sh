@@ -93,6 +93,7 @@ readonly -a POWER_OFF_COMMAND=()
   readonly EX_BUSY=75      # another runner holds it
   readonly EX_GATE=77      # refused: a precondition is not met
   readonly EX_CONFIG=78    # configuration is wrong
+  readonly EX_AGAIN=79     # of run_one to run_queue alone: nothing was said nor begun, begin another
 }
 
 # lib/log.bash: one line per event on stderr, so that stdout stays data.
@@ -108,6 +109,8 @@ utc_now() {
 log() { # <words...>
   local REPLY
   utc_now
+  # shellcheck disable=SC2034 # run_one asks whether anything was said
+  LOGGED=1
   printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
 }
 
@@ -789,6 +792,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
+  ! take_plain "$text" || { QUEUE_TEXT=$text && return 0; }
   # The last line counts also without its newline.
   mapfile -t lines <"$file" || refuse "$EX_MISSING" "queue $file" "it cannot be read" "look at its rights and its disk"
   for line in ${lines[@]+"${lines[@]}"}; do
@@ -813,6 +817,32 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "queue $file" "it holds no cell" "write a line name<TAB>command for each cell"
   QUEUE_TEXT=$text
+}
+
+# A text in which each line is a cell, looked at as a whole: line by line costs ten times as much. Whatever is unusual in it is for
+# the slow way, which names it.
+take_plain() { # <text>    returns: 0, or 1 with nothing set
+  local IFS=$'\n' all name
+  local -a lines names commands odd
+  local -A seen=()
+  [[ $1 == *[!$'\n']$'\n' && $1 != $'\n'* && $1 != *$'\n\n'* && $1 != *[$'\001'-$'\010'$'\013'-$'\037'$'\177']* ]] || return 1
+  set -f
+  # shellcheck disable=SC2206 # split at line ends
+  lines=(${1%$'\n'})
+  set +f
+  # Whatever has a tab and a word behind it falls away, and nothing must be left.
+  odd=("${lines[@]/#*$'\t'*[![:space:]]*/}")
+  all=${odd[*]}
+  [[ -z ${all//$'\n'/} ]] || return 1
+  names=("${lines[@]%%$'\t'*}") commands=("${lines[@]#*$'\t'}")
+  all=$'\n'${names[*]}
+  [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
+  for name in "${names[@]}"; do
+    ((${#name} <= 128)) || return 1
+    seen[${name,,}]=1
+  done
+  ((${#seen[@]} == ${#lines[@]})) || return 1
+  QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }
 
 # What is wrong with one line.
@@ -857,54 +887,79 @@ last_claim() { # <cell>
 # needs: exit log proc claim
 # reads: D B RUN_ID
 
-# The records below a folder, a line each: tag cell state class attempt command files started ended exit why, with
-# US (31) between. What is not a whole record of this run has the state unknown. Prints.
-scan_records() { # <folder> <tag>
-  [[ -d $1 ]] || return 0
-  # An empty file has no line, so awk does not see it.
-  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -size 0 -print 2>/dev/null | sed "s|.*/||; s|\\.json\$||; s|^|$2"$'\037''|; s|$|'$'\037''unknown|'
-  find "$1" -maxdepth 1 -name '*.json' ! -name '.*' -type f -exec awk -v run="$RUN_ID" -v tag="$2" -v s=$'\037' '
-    function put(   whole) {
-      if (name == "") return
-      whole = ok && closed && v["schema"] == "cell/1" && v["run_id"] == run && v["cell"] == name && v["state"] != ""
-      print tag s name s (whole ? v["state"] : "unknown") s v["class"] s v["attempt"] s v["command_sha256"] s v["files_sha256"] s v["started"] s v["ended"] s v["exit"] s v["why"]
-    }
-    FNR == 1 {
-      put()
-      name = FILENAME; sub(/.*\//, "", name); sub(/\.json$/, "", name)
-      ok = ($0 == "{"); closed = 0; split("", v)
-      next
-    }
-    closed { ok = 0 }
-    $0 == "}" { closed = 1; next }
-    /^  "[a-z0-9_]+": / {
-      line = substr($0, 4); at = index(line, "\""); key = substr(line, 1, at - 1); val = substr(line, at + 3)
-      sub(/,$/, "", val)
-      if (substr(val, 1, 1) == "\"") val = substr(val, 2, length(val) - 2)
-      v[key] = (val == "null" ? "" : val)
-      next
-    }
-    { ok = 0 }
-    END { put() }' {} +
-}
-
-# Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then the
-# fields of the record on the data tier. In the bundle is a cell whose record there says done over the very list beside it.
+# Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then state class
+# attempt started ended exit why of its record, US (31) between. In the bundle is a cell whose record there says done over the very
+# list beside it; of such a one the record on the data tier is not even opened. What is not a whole record of this run is unknown.
 read_states() {
-  local line
-  local -a lines
-  declare -gA RECORD_OF=()
-  mapfile -t lines < <({
+  begin_states
+  end_states
+}
+# The two halves of it: awk reads beside us, while something else is done.
+begin_states() { # sets STATES_FD
+  exec {STATES_FD}< <({
+    printf '%s\n' "$B/records"/*.json "$D/state"/*.json
     [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
-    scan_records "$B/records" B
-    scan_records "$D/state" D
-  } 2>/dev/null | awk -F$'\037' '
-    function rest() { return FS $3 FS $4 FS $5 FS $8 FS $9 FS $10 FS $11 }
-    NF == 1 { n = $0; sub(/.*\//, "", n); sub(/\.sha256$/, "", n); digest[n] = substr($0, 1, 64); next }
-    $1 == "B" { has[$2] = ($3 == "done" && $7 != "" && digest[$2] == $7) ? 1 : 2; alone[$2] = rest(); next }
-    { print $2 FS (($2 in has) ? has[$2] : 0) rest(); delete alone[$2] }
-    END { for (n in alone) print n FS has[n] alone[n] }')
-  for line in ${lines[@]+"${lines[@]}"}; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
+  } 2>/dev/null | awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
+    # A record is read whole, for no text holds a 1.
+    function read_whole(file,   got) {
+      RS = "\001"; text = ""
+      got = (getline text < file)
+      close(file)
+      RS = "\n"
+      return got
+    }
+    function member(key,   at, rest) {
+      at = index(text, "\n  \"" key "\": ")
+      if (!at) return ""
+      rest = substr(text, at + length(key) + 7)
+      rest = substr(rest, 1, index(rest, "\n") - 1)
+      sub(/,$/, "", rest)
+      if (substr(rest, 1, 1) == "\"") return substr(rest, 2, length(rest) - 2)
+      return rest == "null" ? "" : rest
+    }
+    function fields(name) {
+      if (substr(text, 1, 4) != "{\n  " || substr(text, length(text) - 2) != "\n}\n" || member("schema") != "cell/1" || member("run_id") != run || member("cell") != name || member("state") == "")
+        return s "unknown" s s s s s s
+      return s member("state") s member("class") s member("attempt") s member("started") s member("ended") s member("exit") s member("why")
+    }
+    function name_of(path, folder) { return substr(path, length(folder) + 1, length(path) - length(folder) - 5) }
+    BEGIN { s = "\037" }
+    # The pattern itself comes where no file fits it.
+    index($0, b) == 1 {
+      n = name_of($0, b)
+      if (read_whole(b n ".json") < 0 && n == "*") next
+      in_b[++nb] = n
+      of_b[n] = fields(n)
+      list[n] = member("files_sha256")
+      next
+    }
+    index($0, d) == 1 { in_d[++nd] = name_of($0, d); next }
+    { n = $0; sub(/.*\//, "", n); sub(/\.sha256$/, "", n); digest[n] = substr($0, 1, 64) }
+    END {
+      for (i = 1; i <= nb; i++) {
+        n = in_b[i]
+        has[n] = (index(of_b[n], s "done" s) == 1 && list[n] != "" && digest[n] == list[n]) ? 1 : 2
+        if (has[n] == 1) print n s 1 of_b[n]
+      }
+      for (i = 1; i <= nd; i++) {
+        n = in_d[i]
+        if ((n in has) && has[n] == 1) continue
+        if (read_whole(d n ".json") < 0 && n == "*") continue
+        print n s ((n in has) ? has[n] : 0) fields(n)
+        delete of_b[n]
+      }
+      for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
+    }')
+}
+end_states() {
+  local line text IFS=$'\n'
+  declare -gA RECORD_OF=()
+  # By the thousand characters: from a pipe bash takes lines one character at a time.
+  read -r -N 1000000000 -u "$STATES_FD" text || :
+  exec {STATES_FD}<&-
+  set -f
+  for line in $text; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
+  set +f
 }
 
 # One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.
@@ -1000,14 +1055,14 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
   local -a names commands lines=()
   local -A known=() folded=()
-  ADDED=0
+  ADDED=0 MERGED_TEXT=''
   read_queue "$source"
   text=$QUEUE_TEXT
   names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
   if [[ -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
     # The usual case: the run has all of it, and nothing else.
-    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || return 0
+    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || { MERGED_TEXT=$text && return 0; }
   else
     QUEUE_NAMES=() QUEUE_COMMANDS=()
   fi
@@ -1025,6 +1080,8 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   done
   ((${#QUEUE_NAMES[@]} > 0)) || refuse "$EX_CONFIG" "shard $RUN_SHARD" "it owns no cell of $source" "give fewer shards"
   ((ADDED == 0)) || QUEUE_TEXT=''
+  # shellcheck disable=SC2034 # for source_changed, which only run_queue asks
+  MERGED_TEXT=$text
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
@@ -1036,6 +1093,12 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   printf -v text '%s\n' "${lines[@]}"
   replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
   QUEUE_TEXT=$text
+}
+
+# Has the source, or the run's own queue, another text than at the last merge?
+source_changed() {
+  local REPLY LC_ALL=C
+  ! read_text "${QUEUE_FILE:-$SELF_DIR/queue.tsv}" || [[ $REPLY != "$MERGED_TEXT" ]] || ! read_text "$D/queue.tsv" || [[ $REPLY != "$QUEUE_TEXT" ]]
 }
 
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
@@ -1917,20 +1980,30 @@ share_out() { # <workers> <path...>
 # into ENV_FOLDERS where the interpreter looks for packages. What cannot be asked is said so; a hanging interpreter is left
 # after 60 s.
 describe_environment() {
-  local said run=()
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
-  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
-  said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
-paths = [p for p in sys.path if p.startswith("/")]
-found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
-version = "%d.%d.%d" % sys.version_info[:3]
-print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
-print("\n".join(paths))' </dev/null 2>/dev/null) || said="no answer from PY=$PY"
+  local said=''
+  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
+  exec {DESCRIBE_FD}<&-
+  DESCRIBE_FD=''
+  [[ $said == *$'\n' ]] || said="no answer from PY=$PY"
+  said=${said%$'\n'}
   ENV_FOLDERS=''
   # shellcheck disable=SC2034 # preflight has no use for them
   [[ $said != *$'\n'* ]] || ENV_FOLDERS=${said#*$'\n'}
   gpu_driver
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
+}
+# The interpreter is asked beside us, while something else is done.
+describe_begin() { # sets DESCRIBE_FD
+  local run=()
+  if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
+  # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
+  exec {DESCRIBE_FD}< <(said=$(${run[@]+"${run[@]}"} "$PY" -c 'import json, os, sys
+paths = [p for p in sys.path if p.startswith("/")]
+found = {e.rpartition(".")[0] for p in paths if os.path.isdir(p) for e in os.listdir(p) if e.endswith((".dist-info", ".egg-info"))}
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"packages": sorted(found), "python": version, "where": sys.prefix}, sort_keys=True))
+print("\n".join(paths))' </dev/null 2>/dev/null) && printf '%s\n' "$said")
 }
 gpu_driver() { # into REPLY
   REPLY=none
