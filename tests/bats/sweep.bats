@@ -48,6 +48,31 @@ nothing_false() {
   echo "# run_one: $tried of $all points tried" >&3
 }
 
+@test "a run_one that was told of its cell ahead of time, killed before its n-th command: the next call ends well, nothing is left of it (S47, S48, T9)" {
+  local n all tried=0 committed
+  cell a ok
+  told() { printf '=%s\n' a 0 '' 1 '' 'bash trainer.sh ok' && echo 'go 00000000'; }
+  # It has an EXIT trap of its own, so the count is written all the time.
+  RUN=count CRASH_COUNT=$HOME/count BASH_ENV=$ROOT/tests/faults/crash_at.bash bash "$BOX/run_one.sh" --queue "$Q" --wait < <(told) >/dev/null 2>&1
+  all=$(<"$HOME/count")
+  ((all > 500))
+  for n in $(points "$all" 8); do
+    export RUN=n$n
+    D=$DATA_DIR/$RUN B=$DURABLE_DIR/$RUN
+    crash "$n" "$BOX/run_one.sh" --queue "$Q" --wait < <(told)
+    nothing_false || { echo "point $n: false" >&2 && return 1; }
+    committed=0
+    ! bundled a 2>/dev/null || committed=$(starts a)
+    queue
+    [[ $status -eq 0 ]] && bundled a && [[ ! -e $D/DOUBLED ]] || { echo "point $n: $status $stderr" >&2 && return 1; }
+    ((committed == 0)) || [[ $(starts a) -eq $committed ]] || { echo "point $n: run again though committed" >&2 && return 1; }
+    [[ -z $(find "$D/state" "$B/records" -name '*.tmp') ]] || { echo "point $n: $(find "$D/state" "$B/records" -name '*.tmp')" >&2 && return 1; }
+    tried=$((tried + 1))
+    rm -rf "$D" "$B"
+  done
+  echo "# run_one, told: $tried of $all points tried" >&3
+}
+
 @test "run_queue killed before its n-th command: the next call ends well and no cell is doubled (S48, case 48, T17)" {
   local n all tried=0 again
   cell a ok
