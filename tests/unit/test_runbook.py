@@ -267,7 +267,7 @@ WORDS = {
     "S61": ("Phase 1: connection and credentials", r"goes on where it stopped"),
     "S63": ("Phase 3: detached launch", r"change no script under the run"),
     "S65": ("Phase 3: detached launch", r"No blocking `sleep`"),
-    "S66": ("Phase 3: detached launch", r"within 60 s the session is alive"),
+    "S66": ("Phase 3: detached launch", r"within 60 s (the session is alive|of its start)"),
     "S67": ("Phase 3: detached launch", r"first log line shows the expected step"),
     "S68": ("Phase 4: monitoring", r"This is a long job: use all four layers"),
     "S69": ("Phase 4: monitoring", r"\| 1 \| the box completes by itself"),

@@ -69,3 +69,32 @@ def test_what_a_pushed_version_can_not_be_told_is_asked_from_home():  # S82 S86 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_nothing_is_said_of_a_version_elsewhere(profile):
     assert ("pushed version" in text(profile)) == ("from_home" in bound(profile).profile["daemon"]) == (bound(profile)["DETACH"].value == "commit")
+
+
+@pytest.mark.parametrize("profile", NOTEBOOKS)
+def test_the_reader_of_a_notebook_knows_where_to_type(profile):  # S8: one mark tells the box's blocks from those of this machine
+    page = text(profile)
+    assert "Commands with `${DATA_DIR` in them are typed on the box" in page.split("\n## ")[0]
+    for body in blocks(page, "bash") + blocks(page, "bash verify"):
+        here = re.search(r"local/|notebook/|LOCAL_DIR|CODE_DIR|PRICE_PER_HOUR|INSTANCE", body)
+        assert ("${DATA_DIR" in body) != bool(here), body
+
+
+def test_a_schedulers_job_is_pending_running_or_over():  # S66 S67 S100: what it waits for is no failure, and what has ended is not cancelled
+    for profile in ("slurm", "kubernetes"):
+        assert "evidence: the job is pending or runs; within 60 s of its start" in section(text(profile), "Phase 3: detached launch")
+    verify = blocks(section(text("slurm"), "Phase 3: detached launch"), "bash verify")[0]
+    assert "squeue" in verify and "attempt-*.log" in verify
+    for profile in PROFILES:
+        b = bound(profile)
+        over = [one["verb"] for one in b.actions if one["like"] == "none" and one["stops_meter"] and one["verb"] != b["METER_STOP"].value]
+        assert [f"type `{verb}` in its place" in section(text(profile), "Phase 5: aggregate, pull, verify, teardown") for verb in over] == [True] * len(over)
+        assert bool(over) == ("has ended by itself" in text(profile)) == (profile == "slurm")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_no_sentence_without_its_object(profile):  # S27 S93: a list of nothing, a tracker that the job has not, a verification without its command
+    page = text(profile)
+    assert "before the launch: nothing" not in page and "before the launch: ." not in page
+    assert ("no tier here is tied to one place" in page) == (not any(tier["region_locked"] for tier in bound(profile).tiers))
+    assert "the tracker's address where there is a tracker" in page and "Verify, by the block at the end of this phase" in page
