@@ -53,7 +53,7 @@ def test_what_a_pushed_version_can_not_be_told_is_asked_from_home():  # S82 S86 
         assert blocks(section(page, heading), "bash verify") == [
             'said=$(kaggle kernels status "${INSTANCE:?}") && printf \'%s\\n\' "$said" | grep -E "QUEUED|RUNNING|COMPLETE"\n']
     assert 'kaggle kernels logs "${INSTANCE:?}" -f' in section(page, "Phase 4: monitoring")
-    push = re.search(r"kaggle kernels push -p DIR -t (\d+)", section(page, "Phase 3: detached launch").split("**P3.3**")[0])
+    push = re.search(r"kaggle kernels push -p \. -t (\d+)", section(page, "Phase 3: detached launch").split("**P3.3**")[0])
     # S11: a limit of the push that is shorter than the session's own clock kills the run before it has saved and aggregated.
     assert push and int(push[1]) >= bound("kaggle")["SESSION_S"].value + 3600
     assert "then the push of `run.py`" in section(page, "Short path")
@@ -62,8 +62,9 @@ def test_what_a_pushed_version_can_not_be_told_is_asked_from_home():  # S82 S86 
     for body in blocks(home, "bash"):
         assert "/kaggle/" not in body and "DATA_DIR" not in body, body
     assert 'kaggle kernels output "${INSTANCE:?}" -o -p ' in home.split("**P5.3**")[1].split("**P5.4**")[0]
+    assert not re.search(r"\bDIR\b|\bWORDS\b", page)  # S8
     # The private dataset that carries the code is made where the code is brought.
-    assert "kaggle datasets create -p DIR" in section(page, "Phase 1: connection and credentials").split("**P1.5**")[1].split("**P1.6**")[0]
+    assert "kaggle datasets create -p dataset" in section(page, "Phase 1: connection and credentials").split("**P1.5**")[1].split("**P1.6**")[0]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
