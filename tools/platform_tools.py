@@ -25,7 +25,8 @@ PINS = {
                "delete volume", "ssh-url", "change bid --price", "cloud copy", "execute"]),
     "jl": (["jarvislabs==0.2.19"], ["create --gpu --storage --fs-id --yes --json", "get --json", "resume --spot --yes --json", "status --json", "run --gpu --json --keep",
            "ssh-key add --name", "filesystem create --name --storage --yes --json", "filesystem list --json", "filesystem remove --yes"]),
-    "kaggle": (["kaggle==2.2.5", "six"], ["quota", "kernels init -p", "kernels push -p -t --accelerator", "kernels status", "kernels logs -f", "kernels output -p -o", "kernels delete",
+    "kaggle": (["kaggle==2.2.5", "six"], ["quota", "kernels init -p", "kernels push -p -t --accelerator",
+               "kernels status", "kernels logs -f", "kernels output -p -o", "kernels delete",
                "datasets init -p", "datasets create -p", "datasets version -p -m", "kernels list --mine"]),
     "aws": (["awscli==1.46.3"], ["ec2 run-instances --image-id --instance-type --key-name --security-group-ids --block-device-mappings --count --dry-run "
             "--instance-market-options", "ec2 describe-instances --instance-ids --query", "ec2 wait instance-stopped --instance-ids", "ec2 create-image",
