@@ -6,7 +6,8 @@
 
 # Which cell, and what run_queue knows of it already. Where nothing comes, run_queue is gone or has none left.
 hear_cell() { # sets CELL and what else is handed over    returns: 1 where nothing comes
-  local line n
+  # By bytes: in another locale a command's last byte, should it begin a character, takes the end of the line with it.
+  local line n LC_ALL=C
   local -a said=()
   # No command of ours is to read what is meant for us.
   exec {TOLD_FD}<&0 </dev/null
@@ -29,7 +30,7 @@ prepare_ahead() { # sets PREPARED_AT
   trap 'drop_room; exit "$EX_AGAIN"' EXIT
   LOGGED=0
   prepare
-  trap - EXIT
+  trap drop_room EXIT
   exec 2>&"$SAID_FD" {SAID_FD}>&-
   ((LOGGED != 0)) || PREPARED_AT=$SECONDS
 }
@@ -38,6 +39,8 @@ await_go() { # returns: 1 where the word does not come
   local line
   IFS= read -r -u "$TOLD_FD" line && [[ $line == 'go '* ]] || return 1
   ENV_SPEC=${line#go }
+  # Run_queue had no cell when it would have asked.
+  [[ -n $ENV_SPEC ]] || PREPARED_AT=-1
   exec {TOLD_FD}<&-
 }
 
@@ -196,6 +199,7 @@ take_cell() {
   STARTED=$REPLY
   # Lost in a power cut, it is unknown, as it would be with it: the claim is flushed already.
   write_cell running '' '' begun || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
+  trap - EXIT
   keep_room
   event running "$CELL" "$ATTEMPT" "process $$"
 }
@@ -349,8 +353,9 @@ run_cell() {
     WATCH_PID=$!
     wait_group
     CELL_ALIVE=0
-    # Looked at beside what follows; what is left of the cell, should it still write, is ended before anything is read.
-    if ((CELL_RC == 0)) && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
+    # Looked at beside what follows, where what is required has a name of its own: a folder may get a file until the last process
+    # of the cell is gone, and one that is found alive has all be looked at again.
+    if ((CELL_RC == 0)) && names_files && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
     stop_watchers
     { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''

@@ -45,3 +45,9 @@ looks_complete() {
   local REPLY
   ((${#REQUIRED[@]} > 0)) && has_evidence
 }
+
+# Is no required item a folder?
+names_files() {
+  local item
+  for item in "${REQUIRED[@]}"; do [[ ! -d $CELL_DIR/$item ]] || return 1; done
+}

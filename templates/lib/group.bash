@@ -200,6 +200,9 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
   local one round=0 last
   find_cell_processes "$1" "$2" "$4"
   ((${#LEFT[@]} > 0)) || return 0
+  # What it writes until it is gone belongs to what the cell has left.
+  # shellcheck disable=SC2034 # of run_one
+  LOOKING=0
   for one in "${LEFT[@]}"; do
     log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
     ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :

@@ -262,9 +262,9 @@ big_cell() { printf '%s\tbash trainer.sh ok && head -c 2000000 /dev/zero >>"$CEL
 @test "a run_one that waits is told of a cell or ends with who would tell it (S48)" {
   cell a ok
   run --separate-stderr bash "$BOX/run_one.sh" --queue "$Q" --wait </dev/null
-  [[ $status -eq 0 && -z $output && -z $stderr && ! -e $D ]]
+  [[ $status -eq 79 && -z $output && -z $stderr && ! -e $D ]]
   run --separate-stderr bash "$BOX/run_one.sh" --queue "$Q" --wait <<<"=a"
-  [[ $status -eq 0 && -z $output && ! -e $D ]]
+  [[ $status -eq 79 && -z $output && ! -e $D ]]
   run --separate-stderr bash "$BOX/run_one.sh" --queue "$Q" --wait a </dev/null
   [[ $status -eq 64 ]]
 }

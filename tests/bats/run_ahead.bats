@@ -1,0 +1,86 @@
+#!/usr/bin/env bats
+# What run_one and run_queue do ahead of time, beside something else: it may save a moment, never change what comes of it.
+
+load helper
+load cells
+
+setup() { cells_setup; }
+teardown() { cells_teardown; }
+
+# A cell that ends when the file "go" is there.
+held() { printf '%s\tuntil [[ -e $CELL_DIR/../../go ]]; do read -r -t 0.05 <> <(:) || :; done; bash trainer.sh ok\n' "$1" >>"$Q"; }
+# What a run_one leaves that was told of cell b, looked at everything and waits.
+told_of_b() { compgen -G "$D/state/.b.json.*.tmp" >/dev/null && compgen -G "$B/.syncing/b.*" >/dev/null; }
+left_of_b() { compgen -G "$D/state/.b.json.*" || compgen -G "$B/records/.b.json.*" || compgen -G "$B/.syncing/b.*"; }
+# A saver in the background that is told after the cell's command has ended, and writes until it ends. <what it does when told>
+saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$CELL_DIR/ckpts/one"; head -c 1500000 /dev/zero >"$CELL_DIR/best.pth"; (trap '\''%s; exit 0'\'' TERM; : >"$CELL_DIR/ready"; while :; do read -r -t 0.05 <> <(:) || :; done) & until [[ -e $CELL_DIR/ready ]]; do read -r -t 0.02 <> <(:) || :; done\n' "$1" >>"$Q"; }
+
+@test "a command whose last byte begins a character reaches the run_one that waits whole, in a UTF-8 locale too (S48, T2)" {
+  cell a ok
+  printf 'b\tbash trainer.sh ok \303\nc\tbash trainer.sh ok \342\202\n' >>"$Q"
+  LC_ALL=C.UTF-8 queue
+  [[ $status -eq 0 && $output == *'3 ended well'* ]]
+  for c in a b c; do bundled $c && [[ $(starts $c) -eq 1 ]]; done
+}
+
+@test "a run_one that ends with 0 without a claim and without a record in the bundle has not run its cell (S48, T2)" {
+  cell a ok
+  mkdir "$HOME/box" && cp "$BOX"/* "$HOME/box/"
+  printf '#!/usr/bin/env bash\nexit 0\n' >"$HOME/box/run_one.sh"
+  run --separate-stderr bash "$HOME/box/run_queue.sh" --queue "$Q"
+  [[ $status -ne 0 && $output == *'0 ended well'* ]]
+}
+
+@test "told of a cell that another runner then runs: nothing of the one that waited stays (S48)" {
+  held a
+  cell b ok
+  bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
+  local first=$!
+  wait_for 10 told_of_b
+  queue --only b
+  [[ $status -eq 0 ]] && bundled b
+  # What was looked at long ago is looked at again.
+  long_ago() { (($(date +%s) - $(stat -c %Y "$D"/state/.b.json.*.tmp) >= 3)); }
+  wait_for 10 long_ago
+  : >"$D/go"
+  wait "$first"
+  [[ $(starts b) -eq 1 && $(<"$HOME/said") == *'cell b: done already'* ]]
+  ! left_of_b
+}
+
+@test "told of a cell and stopped by a signal of its own: nothing stays (S48, T17)" {
+  held a
+  cell b ok
+  bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
+  local first=$! file
+  wait_for 10 told_of_b
+  for file in "$B"/.syncing/b.*; do kill -TERM "${file##*.}"; done
+  nothing_left() { ! left_of_b; }
+  wait_for 10 nothing_left
+  : >"$D/go"
+  wait "$first"
+  [[ $(starts b) -eq 1 ]] && bundled b
+}
+
+@test "what a saver writes until the sweep has ended it is in the bundle: the results are not looked at before (S81, T9)" {
+  saver 'head -c 2000000 /dev/zero >"$CELL_DIR/best.pth"'
+  queue
+  [[ $status -eq 0 && $stderr == *'left process'* ]]
+  bundled s && [[ $(stat -c %s "$B/final_ckpts/s/best.pth") -eq 2000000 ]]
+}
+
+@test "a required folder is listed when the last process of the cell is gone (S81, T9)" {
+  sed 's/required: .*\], prune/required: [ckpts], prune/' "$ROOT/tests/fixtures/trainers/job.yaml" >"$HOME/job.yaml"
+  compile_job local "$HOME/job.yaml"
+  BOX=$OUT/box
+  saver 'echo last >"$CELL_DIR/ckpts/last"'
+  queue
+  [[ $status -eq 0 ]] && bundled s
+  [[ $(<"$B/final_ckpts/s/ckpts/last") == last ]]
+}
+
+@test "a line without a name is refused in one line, without a word of bash's own (T12)" {
+  printf 'a\tx\n\ty\n' >"$Q"
+  queue
+  [[ $status -eq 78 && $stderr != *subscript* ]]
+}
