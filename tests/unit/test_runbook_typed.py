@@ -9,7 +9,7 @@ from conftest import FIXTURES, ROOT
 from generator import render
 from generator.diagnostics import Report
 from generator.inputs import inputs
-from runbook_pages import RENTED, SHELLS, blocks, bound, every, section, text, with_jobs
+from runbook_pages import RENTED, SHELLS, SSH, blocks, bound, every, section, text, with_jobs
 
 
 def remote(page: str) -> list[str]:
@@ -95,6 +95,17 @@ def test_the_alias_is_a_file_that_is_overwritten(tmp_path):  # S16 S39 U28
     alias = (tmp_path / ".ssh/config.d/gpu-x").read_text()
     assert "10.0.0.2" in alias and "41022" in alias and "10.0.0.1" not in alias
     assert "[P-1.10]" in section(text("runpod"), "Phase 1: connection and credentials")
+
+
+@pytest.mark.parametrize("profile", SSH)
+def test_the_user_there_is_not_guessed(profile, tmp_path):  # S8 S16: who logs in at a site has another name there than here
+    page, user = text(profile), bound(profile)["SSH_USER"].value
+    values = section(page, "Your values")
+    assert ("`LOGIN`" in values) == ('LOGIN="$USER"' in values) == (not user)
+    block = next(body for body in blocks(page, "bash") if "ServerAliveInterval" in body)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "USER": "me", "HOST": "h", "ADDRESS": "a", "LOGIN": "me42"}
+    subprocess.run(["bash", "-c", block], env=env, check=True)
+    assert f"  User {user or 'me42'}\n" in (tmp_path / ".ssh/config.d/h").read_text()
 
 
 @with_jobs
