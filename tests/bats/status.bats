@@ -105,3 +105,19 @@ P
   progress=$(sed -n 's/^  "last_progress_s": \([0-9]*\),*$/\1/p' <<<"$output")
   ((progress >= 3000))
 }
+
+@test "one record that cannot be read hides no other, and odd bytes in a text give no word of awk's, whichever awk (case 36, X8)" {
+  local tool c
+  for c in a b c d; do cell $c ok; done
+  queue --only a,b
+  # In the order of names it comes first of all; then one with a byte that is no text.
+  mkdir "$D/state/0.json"
+  sed 's/"cell": "a"/"cell": "c"/; s/"done"/"failed"/; s/"why": ""/"why": "cut here \xe2\x82"/' "$D/state/a.json" >"$D/state/c.json"
+  rm "$B/records/b.json"
+  for tool in mawk gawk original-awk 'busybox awk'; do
+    PATH=$REAL_PATH type -P "${tool%% *}" >/dev/null || continue
+    mkdir -p "$HOME/awk" && printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$(PATH=$REAL_PATH type -P "${tool%% *}")" "$([[ $tool != *' '* ]] || echo awk)" >"$HOME/awk/awk" && chmod +x "$HOME/awk/awk"
+    PATH=$HOME/awk:$PATH LC_ALL=C.UTF-8 status
+    [[ $status -eq 0 && $output == *'= done 1 + running 0 + pending 1 + failed 1 + unsynced 1 + '* && $stderr != *awk* ]] || { echo "$tool: $output $stderr" >&2 && return 1; }
+  done
+}
