@@ -8,7 +8,8 @@ start_group() { # <log> <function> <words...>
   local log=$1 prepare=$2 own=1
   shift 2
   command -v setsid >/dev/null 2>&1 || own=0
-  ((own)) || set -m
+  # Begun under job control too, for SHELLOPTS hands it on: then setsid would fork, and what we wait for would end at once.
+  if ((own)); then set +m; else set -m; fi
   (
     # Without job control bash has a background child ignore INT, and the cell would inherit that.
     trap - INT QUIT TERM HUP USR1 USR2 EXIT

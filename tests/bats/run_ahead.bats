@@ -84,3 +84,23 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   queue
   [[ $status -eq 78 && $stderr != *subscript* ]]
 }
+
+@test "the code goes away behind the look of the run_one that waits: refused, and no cell has failed (S81)" {
+  printf 'a\tbash trainer.sh ok; for n in {1..200}; do compgen -G "%s/records/.b.json.*" >/dev/null && break; read -r -t 0.05 <> <(:); done; mv %s %s.away\n' "$B" "$CODE_DIR" "$CODE_DIR" >>"$Q"
+  cell b ok
+  cell c ok
+  queue
+  [[ $status -eq 69 && $stderr == *"refused: cd $CODE_DIR; the folder is not there"* && $output == *'failed 0 + pending 2;'* ]]
+  ! left_of_b
+  mv "$CODE_DIR.away" "$CODE_DIR"
+  queue
+  [[ $status -eq 0 ]] && bundled b && bundled c
+}
+
+@test "job control handed on by SHELLOPTS: the cell is waited for to its end (S47, T2)" {
+  cell a 'slow 3 0.1'
+  cell b 'slow 3 0.1'
+  run --separate-stderr bash -c 'set -m; export SHELLOPTS; exec bash "$@"' - "$BOX/run_queue.sh" --queue "$Q"
+  [[ $status -eq 0 && $stderr != *'left process'* ]]
+  bundled a && bundled b
+}
