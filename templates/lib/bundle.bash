@@ -270,7 +270,8 @@ still_flushed() { # <the record's why>    returns: 1 where that boot is over
   local REPLY
   [[ $1 == "$UNFLUSHED"* ]] || return 0
   this_boot_id
-  [[ $1 == "$UNFLUSHED$REPLY" ]]
+  # One that cannot be told could be any.
+  [[ $1 == "$UNFLUSHED$REPLY" && $REPLY != unknown ]]
 }
 
 # The list and the record into B, then our own record. All is flushed in one call behind the renames, the folders first: what

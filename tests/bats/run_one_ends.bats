@@ -257,6 +257,13 @@ big_cell() { printf '%s\tbash trainer.sh ok && head -c 2000000 /dev/zero >>"$CEL
   [[ ! -e $B/records/b.json && $stderr == *'cell b finished in an earlier boot'* ]]
   one b
   [[ $status -eq 0 && $(starts b) -eq 2 && $stderr == *'an earlier boot'*'run again'* ]] && bundled b
+  # Where the boot cannot be told, it is never this one.
+  cell c ok
+  PATH=$HOME/bin:$PATH one c
+  sed -i 's/not flushed, boot [^"]*/not flushed, boot unknown/' "$D/state/c.json"
+  mkdir -p "$HOME/fake/proc/sys/kernel" && cp /proc/sys/kernel/hostname "$HOME/fake/proc/sys/kernel/"
+  FAKE_ROOT=$HOME/fake one c
+  [[ $status -eq 0 && $(starts c) -eq 2 ]] && bundled c
 }
 
 @test "a run_one that waits is told of a cell or ends with who would tell it (S48)" {
