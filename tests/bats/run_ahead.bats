@@ -48,6 +48,24 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   ! left_of_b
 }
 
+@test "told of a cell that another runner has done a moment later: done already, and the queue ends with 0 (S48)" {
+  held a
+  cell b ok
+  bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
+  local first=$!
+  wait_for 10 told_of_b
+  # As if another had just done it: all that it would have left.
+  RUN=other DATA_DIR=$HOME/other DURABLE_DIR=$HOME/durable
+  mkdir -p "$DATA_DIR/other" "$DURABLE_DIR/other" && cp "$D/run.json" "$DATA_DIR/other/" && cp "$D/run.json" "$DURABLE_DIR/other/"
+  one b
+  [[ $status -eq 0 ]]
+  cp -r "$DURABLE_DIR/other/final_ckpts/b" "$B/final_ckpts/" && cp "$DURABLE_DIR/other/records/b.sha256" "$B/records/"
+  cp "$DATA_DIR/other/state/b.json" "$D/state/" && cp "$DURABLE_DIR/other/records/b.json" "$B/records/" && cp "$DATA_DIR/other/claims/b/001" "$D/claims/b/"
+  : >"$D/go"
+  wait "$first"
+  [[ $(starts b) -eq 0 && $(<"$HOME/said") == *'cell b: done already'* && $(<"$HOME/said") != *refused* ]]
+}
+
 @test "told of a cell and stopped by a signal of its own: nothing stays (S48, T17)" {
   held a
   cell b ok
