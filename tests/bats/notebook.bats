@@ -424,7 +424,7 @@ esac
 TOOL
   chmod +x "$HOME/bin/kaggle"
 }
-p5_block() { # <step>    the first block behind it
+step_block() { # <step>    the first block behind it
   awk -v step="**$1**" 'index($0, step) { here = 1 } here && /^ *```$/ && inside { exit } inside { print } here && /^ *```bash$/ { inside = 1 }' "$OUT/RUNBOOK.md"
 }
 
@@ -442,15 +442,16 @@ p5_block() { # <step>    the first block behind it
   version_tool RUNNING
   phase 3
   [[ $status -eq 0 && $output == *PASS* ]] || fail_with 'P3'
-  cat "$OUT/notebook/install_cell.py" "$OUT/notebook/run_cell.py" >"$HOME/run.py"
+  (cd "$copy" && bash -c "set -e; $(step_block P3.2)")
   machine # its clock, not that of this machine, which may be up for longer than a session lasts
-  "$PYTHON" "$HOME/run.py" >"$HOME/said" 2>&1
+  # Its machine has no variable of this shell: the file says which run and where.
+  env -u RUN -u DATA_DIR "$PYTHON" "$copy/run.py" >"$HOME/said" 2>&1
   mkdir -p "$LOCAL_DIR/kaggle.tiny" && echo mine >"$LOCAL_DIR/kaggle.tiny/smoke.json"
   mv "$DATA_DIR" "$HOME/version"
   version_tool COMPLETE
   unset DATA_DIR CODE_DIR
   for step in P5.1 P5.3 P5.2 P5.4; do
-    run --separate-stderr bash -c "set -e; $(p5_block "$step")"
+    run --separate-stderr bash -c "set -e; $(step_block "$step")"
     [[ $status -eq 0 ]] || fail_with "$step"
     [[ $step != P5.1 || $output == *'session of run tiny: the queue ended with 0, aggregate with 0'* ]] || fail_with 'P5.1 does not tell'
     [[ $step != P5.2 || $output == *2 ]] || fail_with 'not two records'
@@ -471,7 +472,7 @@ p5_block() { # <step>    the first block behind it
   verify=$(awk '/^## Phase 3/ { here = 1 } here && /^```$/ && inside { exit } inside { print } here && /^```bash verify/ { inside = 1 }' "$OUT/RUNBOOK.md")
   run --separate-stderr bash -c "$verify"
   [[ $status -eq 0 && $output == *k1*'epoch 1/12'* && $output != *'environment names'* ]] || fail_with 'P3'
-  run --separate-stderr bash -c "set -e; cd $(printf %q "$HOME"); $(p5_block P5.2); $(p5_block P5.3); $(p5_block P5.4); mv \"\$DATA_DIR\"/home.tar .
+  run --separate-stderr bash -c "set -e; cd $(printf %q "$HOME"); $(step_block P5.2); $(step_block P5.3); $(step_block P5.4); mv \"\$DATA_DIR\"/home.tar .
     mkdir -p \"\$LOCAL_DIR/colab.tiny\" && tar -xof home.tar -C \"\$LOCAL_DIR/colab.tiny\""
   [[ $status -eq 0 && $output == 2 && -s $DATA_DIR/logs.tgz ]] || fail_with 'P5'
   run --separate-stderr bash "$OUT/local/verify_phase.sh" 5
