@@ -123,6 +123,8 @@ begin_warm() { # <slot> <index>    returns: 0, or 1: it has to be begun cold
 drop_warm() {
   [[ -n $WARM_PID ]] || return 0
   exec {GO_FD}>&-
+  # It may hang at a mount that is dead; who stops us is not to wait for that.
+  [[ -z $STOPPING ]] || kill -TERM "$WARM_PID" 2>/dev/null || :
   { wait "$WARM_PID"; } 2>/dev/null || :
   WARM_PID=''
 }

@@ -122,3 +122,21 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   [[ $status -eq 0 && $stderr != *'left process'* ]]
   bundled a && bundled b
 }
+
+@test "the run_one that waits hangs at a dead mount: a queue that is told to stop ends with its cell all the same (case 42, T17)" {
+  mkdir "$HOME/bin"
+  printf '#!/bin/bash\nif [[ $1 == -f && -e %s ]]; then echo $$ >%s && exec sleep 60; fi\nexec %s "$@"\n' "$D/starts.a" "$HOME/hung" "$(type -P stat)" >"$HOME/bin/stat" && chmod +x "$HOME/bin/stat"
+  cell a saves
+  cell b ok
+  PATH=$HOME/bin:$PATH bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
+  local queue=$! rc=0
+  wait_for 10 test -s "$HOME/hung"
+  wait_for 10 test -e "$D/cells/a/ready"
+  kill -TERM "$queue"
+  over() { ! kill -0 "$queue" 2>/dev/null; }
+  wait_for 15 over || rc=1
+  kill "$(<"$HOME/hung")"
+  ((rc == 0))
+  wait "$queue" || rc=$?
+  [[ $rc -eq 143 && $(<"$HOME/said") == *'1 interrupted'* ]]
+}
