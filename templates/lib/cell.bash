@@ -158,13 +158,13 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
   drop_dead_room
 }
 
-# Room that killed attempts have kept; a living runner's stays.
+# Room that killed attempts have kept; a living runner's stays. In a container nobody may collect the dead: they stay as zombies.
 drop_dead_room() {
-  local file pid
+  local REPLY file pid
   for file in "$D/state/.$CELL.json."*.tmp "$B/records/.$CELL.json."*.tmp; do
     pid=${file%.tmp}
     pid=${pid##*.}
-    [[ ! -e $file || -d /proc/$pid ]] || rm -f -- "$file"
+    [[ ! -e $file ]] || start_ticks "$pid" || rm -f -- "$file"
   done
 }
 

@@ -140,3 +140,23 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   wait "$queue" || rc=$?
   [[ $rc -eq 143 && $(<"$HOME/said") == *'1 interrupted'* ]]
 }
+
+@test "room that a dead run_one kept goes, also where nobody collects the dead (S47, S48)" {
+  cell a ok
+  # A child that has ended under a parent that never asks: a zombie.
+  # It waits for that parent to have become another program: bash would collect it.
+  # shellcheck disable=SC2016 # for the shells that it is handed to
+  bash -c 'bash -c "until read -r name </proc/\$PPID/comm && [[ \$name == sleep ]]; do read -r -t 0.02 <> <(:); done" & echo $! >"$1"; exec sleep 60' - "$HOME/zombie" 3>&- &
+  local parent=$! dead
+  wait_for 10 test -s "$HOME/zombie"
+  dead=$(<"$HOME/zombie")
+  is_zombie() { grep -q '^State:.Z' "/proc/$dead/status"; }
+  wait_for 10 is_zombie
+  mkdir -p "$D/state" "$B/records"
+  echo 0 >"$D/state/.a.json.$dead.tmp"
+  echo 0 >"$B/records/.a.json.$dead.tmp"
+  queue
+  kill "$parent"
+  [[ $status -eq 0 ]] && bundled a
+  [[ ! -e $D/state/.a.json.$dead.tmp && ! -e $B/records/.a.json.$dead.tmp ]]
+}
