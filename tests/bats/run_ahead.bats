@@ -125,7 +125,9 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
 
 @test "the run_one that waits hangs at a dead mount: a queue that is told to stop ends with its cell all the same (case 42, T17)" {
   mkdir "$HOME/bin"
-  printf '#!/bin/bash\nif [[ $1 == -f && -e %s ]]; then echo $$ >%s && exec sleep 60; fi\nexec %s "$@"\n' "$D/starts.a" "$HOME/hung" "$(type -P stat)" >"$HOME/bin/stat" && chmod +x "$HOME/bin/stat"
+  # The first run_one that asks is the one of cell a; the next one hangs.
+  printf '#!/bin/bash\nif [[ $1 == -f ]]; then\n  [[ -e %s ]] || echo $PPID >%s\n  [[ $(<%s) == $PPID ]] || { echo $$ >%s && exec sleep 60; }\nfi\nexec %s "$@"\n' \
+    "$HOME/first" "$HOME/first" "$HOME/first" "$HOME/hung" "$(type -P stat)" >"$HOME/bin/stat" && chmod +x "$HOME/bin/stat"
   cell a saves
   cell b ok
   PATH=$HOME/bin:$PATH bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
