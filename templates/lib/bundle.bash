@@ -154,13 +154,13 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
   done
   STAT_OF[$3]=${#LIST_TEXT}
   # Little comes from memory anyway: it is read while it is flushed.
-  ((TODO_BYTES >= SMALL_BYTES)) || hash_begin "${tmps[@]}" "$3"
+  ((TODO_BYTES >= SMALL_BYTES)) || begin_hash "${tmps[@]}" "$3"
   flush "${tmps[@]}" || rc=$?
   if ((TODO_BYTES >= SMALL_BYTES && rc == 0)); then
     forget_cached "${tmps[@]}"
-    hash_begin "${tmps[@]}" "$3"
+    begin_hash "${tmps[@]}" "$3"
   fi
-  hash_end || read_back=1
+  end_hash || read_back=1
   ((rc == 0)) || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
   ((read_back == 0)) || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
   for i in "${TODO[@]}"; do

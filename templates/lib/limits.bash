@@ -28,7 +28,7 @@ oom_count() {
 begin_room() { # reads: D B    sets ROOM_TIERS
   ROOM_TIERS=("$D")
   [[ $B == "$D" ]] || ROOM_TIERS+=("$B")
-  room_begin "${ROOM_TIERS[@]}"
+  begin_look_room "${ROOM_TIERS[@]}"
 }
 
 # The room that one cell needs must be there before it starts, and a tier that cannot be written and flushed is no room either:
@@ -36,7 +36,7 @@ begin_room() { # reads: D B    sets ROOM_TIERS
 # claim's own. Refuses 73; sets PROBES.
 gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   local i
-  room_end "${ROOM_TIERS[@]}"
+  end_look_room "${ROOM_TIERS[@]}"
   for ((i = 0; i < ${#ROOM_TIERS[@]}; i++)); do
     [[ -z ${ROOM_BYTES[i]} || ${ROOM_BYTES[i]} -ge $NEED_DISK_BYTES ]] ||
       refuse "$EX_NOROOM" "${ROOM_TIERS[i]}" "${ROOM_BYTES[i]} bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"

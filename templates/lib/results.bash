@@ -111,12 +111,12 @@ begin_look() { # <cell>
   LOOKED_AT='' LIST_FULL=()
   list_paths "$D/cells/$1" || return
   for path in "${LIST_PATHS[@]}"; do LIST_FULL+=("$D/cells/$1/$path"); done
-  stat_begin "${LIST_FULL[@]}"
+  begin_stat "${LIST_FULL[@]}"
 }
 end_look() { # <cell>
   local path line
   LIST_SEEN=() LIST_SIZES=() LIST_BYTES=0
-  stat_end
+  end_stat
   for path in "${LIST_FULL[@]}"; do
     line=${STAT_OF[$path]-}
     [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
@@ -136,12 +136,12 @@ begin_list() { # <cell>
   [[ ${LOOKED_AT-} == "$1" ]] || look_cell "$1" || return
   # A look serves once: the next one is to see what has come since.
   LOOKED_AT=''
-  hash_begin "${LIST_FULL[@]}"
+  begin_hash "${LIST_FULL[@]}"
 }
 end_list() { # <cell>
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
-  hash_end || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
   ((LIST_BYTES < SMALL_BYTES)) || stat_many "${LIST_FULL[@]}"
   for ((i = 0; i < ${#LIST_FULL[@]}; i++)); do
     path=${LIST_FULL[i]}

@@ -19,14 +19,14 @@ df_line() { # <-k or -i> <path>
 # Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
 # empty where it is not known: no such call, or a file system that does not count inodes.
 look_room() { # <folders that exist...>
-  room_begin "$@"
-  room_end "$@"
+  begin_look_room "$@"
+  end_look_room "$@"
 }
 # The two halves of it: the look runs beside us, while something else is done.
-room_begin() { # <folders...>    sets ROOM_FD for room_end
+begin_look_room() { # <folders...>    sets ROOM_FD for end_look_room
   exec {ROOM_FD}< <(exec stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null)
 }
-room_end() { # <the same folders...>
+end_look_room() { # <the same folders...>
   local blocks size left all i
   ROOM_BYTES=() ROOM_INODES=()
   while read -r blocks size left all; do

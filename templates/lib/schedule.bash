@@ -154,33 +154,23 @@ begin_cold() { # <slot> <index>
 }
 
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
-# that cannot be done, run_one makes its own. In two halves: it runs beside us, while something else is done.
-begin_digests() { # <index>    sets DIGEST_FD and what end_digests needs
-  local i fd
-  local -a paths=()
-  DIGEST_AT=() DIGEST_FDS=() DIGEST_FD=''
-  command -v sha256sum >/dev/null 2>&1 || return 0
-  for ((i = $1; i < ${#P_NAME[@]} && ${#DIGEST_AT[@]} < 32; i++)); do
-    [[ ${P_PHASE[i]} == todo && -z ${P_SHA[i]-} ]] || continue
-    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
-    DIGEST_AT+=("$i") DIGEST_FDS+=("$fd") paths+=("/dev/fd/$fd")
-  done
-  exec {DIGEST_FD}< <(exec sha256sum "${paths[@]}" 2>/dev/null)
-}
+# that cannot be done, run_one makes its own.
 have_digest() { # <index>
-  end_digests
-  [[ -n ${P_SHA[$1]-} ]] || { begin_digests "$1" && end_digests; }
-}
-end_digests() {
-  local i=0 fd line
-  [[ -n $DIGEST_FD ]] || return 0
+  local i fd line
+  local -a at=() fds=() paths=()
+  [[ -z ${P_SHA[$1]-} ]] && command -v sha256sum >/dev/null 2>&1 || return 0
+  for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
+    [[ $i == "$1" || (${P_PHASE[i]} == todo && -z ${P_SHA[i]-}) ]] || continue
+    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
+    at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
+  done
+  i=0
   while IFS= read -r line; do
-    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "/dev/fd/${DIGEST_FDS[i]-}" ]] || break
-    P_SHA[DIGEST_AT[i]]=${line:0:64}
+    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
+    P_SHA[at[i]]=${line:0:64}
     i=$((i + 1))
-  done <&"$DIGEST_FD"
-  for fd in "$DIGEST_FD" ${DIGEST_FDS[@]+"${DIGEST_FDS[@]}"}; do exec {fd}<&-; done
-  DIGEST_FD=''
+  done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
+  for fd in ${fds[@]+"${fds[@]}"}; do exec {fd}<&-; done
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.

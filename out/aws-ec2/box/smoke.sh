@@ -330,7 +330,7 @@ hash_text() { # <text>    sets REPLY
 # needs: exit log hash
 
 # The two halves of it: stat runs beside us, while something else is done.
-stat_begin() { # <path...>    sets STAT_FD for stat_end
+begin_stat() { # <path...>    sets STAT_FD for end_stat
   exec {STAT_FD}< <(
     while (($# > 500)); do
       TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
@@ -339,7 +339,7 @@ stat_begin() { # <path...>    sets STAT_FD for stat_end
     (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
   )
 }
-stat_end() {
+end_stat() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
@@ -539,7 +539,7 @@ git_list() { # prints
 # after 60 s.
 describe_environment() {
   local said=''
-  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  [[ -n ${DESCRIBE_FD-} ]] || begin_describing
   IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
   exec {DESCRIBE_FD}<&-
   DESCRIBE_FD=''
@@ -552,7 +552,7 @@ describe_environment() {
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
 }
 # The interpreter is asked beside us, while something else is done.
-describe_begin() { # sets DESCRIBE_FD
+begin_describing() { # sets DESCRIBE_FD
   local run=()
   if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
   # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
@@ -572,11 +572,11 @@ gpu_driver() { # into REPLY
 # packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
 # folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
 environment_key() { # <folders, a line each>
-  key_begin "$1"
-  key_end
+  begin_key "$1"
+  end_key
 }
 # The two halves of it: the look runs beside us, while something else is done.
-key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
+begin_key() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for end_key
   local REPLY path head=''
   KEY_FD=''
   path=$(type -P "$PY") && [[ -n $1 ]] || return 0
@@ -586,33 +586,33 @@ key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
   KEY_HEAD="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
   KEY_PATHS=("$path" "${path%/*}/../pyvenv.cfg")
   while IFS= read -r path; do KEY_PATHS+=("$path"); done <<<"$1"
-  stat_begin "${KEY_PATHS[@]}"
+  begin_stat "${KEY_PATHS[@]}"
   KEY_FD=$STAT_FD
 }
-key_end() { # into REPLY
+end_key() { # into REPLY
   local path
   REPLY=''
   [[ -n $KEY_FD ]] || return 0
   STAT_FD=$KEY_FD KEY_FD=''
-  stat_end
+  end_stat
   REPLY=$KEY_HEAD
   for path in "${KEY_PATHS[@]}"; do REPLY+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
 }
 
 # The digest of the description that the run has, if that is still true of this environment. Into REPLY.
 known_environment() { # returns: 0, or 1: ask the interpreter
-  [[ -n ${KNOWN_SPEC-} ]] || known_begin || return 1
-  key_end
+  [[ -n ${KNOWN_SPEC-} ]] || begin_known || return 1
+  end_key
   [[ -n $REPLY && $REPLY == "$KNOWN_KEY" ]] && REPLY=$KNOWN_SPEC
 }
-known_begin() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
+begin_known() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
   local REPLY path where=''
   read_text "$D/.environment.key" && [[ $REPLY =~ ^[0-9a-f]{8}$'\n' && -s $D/environment.txt ]] || return 1
   KNOWN_SPEC=${REPLY%%$'\n'*} KNOWN_KEY=${REPLY#*$'\n'}
   # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
   while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$KNOWN_KEY"
   where=${where#*$'\n'*$'\n'*$'\n'}
-  key_begin "${where%$'\n'}"
+  begin_key "${where%$'\n'}"
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.

@@ -403,11 +403,11 @@ hash_text() { # <text>    sets REPLY
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
-  stat_begin "$@"
-  stat_end
+  begin_stat "$@"
+  end_stat
 }
 # The two halves of it: stat runs beside us, while something else is done.
-stat_begin() { # <path...>    sets STAT_FD for stat_end
+begin_stat() { # <path...>    sets STAT_FD for end_stat
   exec {STAT_FD}< <(
     while (($# > 500)); do
       TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
@@ -416,7 +416,7 @@ stat_begin() { # <path...>    sets STAT_FD for stat_end
     (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
   )
 }
-stat_end() {
+end_stat() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
@@ -454,11 +454,11 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  hash_begin "$@"
-  hash_end
+  begin_hash "$@"
+  end_hash
 }
 # The two halves of it: little is read beside us, while something else is done. No other digests are taken in between.
-hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
+begin_hash() { # <path...>    sets HASH_FD and HASH_N for end_hash
   local REPLY path line all=0
   declare -gA SUM_OF
   SUM_OF=() HASH_FD='' HASH_N=$#
@@ -478,7 +478,7 @@ hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
     share_out "$REPLY" "$@"
   fi
 }
-hash_end() { # returns: 0, or 1 where a file could not be read
+end_hash() { # returns: 0, or 1 where a file could not be read
   if [[ -n $HASH_FD ]]; then
     read_sums <&"$HASH_FD"
     exec {HASH_FD}<&-
@@ -537,14 +537,14 @@ df_line() { # <-k or -i> <path>
 # Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
 # empty where it is not known: no such call, or a file system that does not count inodes.
 look_room() { # <folders that exist...>
-  room_begin "$@"
-  room_end "$@"
+  begin_look_room "$@"
+  end_look_room "$@"
 }
 # The two halves of it: the look runs beside us, while something else is done.
-room_begin() { # <folders...>    sets ROOM_FD for room_end
+begin_look_room() { # <folders...>    sets ROOM_FD for end_look_room
   exec {ROOM_FD}< <(exec stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null)
 }
-room_end() { # <the same folders...>
+end_look_room() { # <the same folders...>
   local blocks size left all i
   ROOM_BYTES=() ROOM_INODES=()
   while read -r blocks size left all; do
@@ -775,7 +775,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     # By patterns, not by a regular expression: bash would compile it anew for each line.
     if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
       -n ${seen[${name,,}]-} ]]; then
-      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+      refuse_line "$file:$n" "$line" "$name" "$command" "${name:+${seen[${name,,}]-}}"
     fi
     seen[${name,,}]=$n
     QUEUE_NAMES+=("$name")
@@ -804,7 +804,7 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=$'\n'${names[*]}
   [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
   for name in "${names[@]}"; do
-    ((${#name} <= 128)) || return 1
+    [[ -n $name ]] && ((${#name} <= 128)) || return 1
     seen[${name,,}]=1
   done
   ((${#seen[@]} == ${#lines[@]})) || return 1
@@ -962,12 +962,12 @@ begin_look() { # <cell>
   LOOKED_AT='' LIST_FULL=()
   list_paths "$D/cells/$1" || return
   for path in "${LIST_PATHS[@]}"; do LIST_FULL+=("$D/cells/$1/$path"); done
-  stat_begin "${LIST_FULL[@]}"
+  begin_stat "${LIST_FULL[@]}"
 }
 end_look() { # <cell>
   local path line
   LIST_SEEN=() LIST_SIZES=() LIST_BYTES=0
-  stat_end
+  end_stat
   for path in "${LIST_FULL[@]}"; do
     line=${STAT_OF[$path]-}
     [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
@@ -982,12 +982,12 @@ begin_list() { # <cell>
   [[ ${LOOKED_AT-} == "$1" ]] || look_cell "$1" || return
   # A look serves once: the next one is to see what has come since.
   LOOKED_AT=''
-  hash_begin "${LIST_FULL[@]}"
+  begin_hash "${LIST_FULL[@]}"
 }
 end_list() { # <cell>
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
-  hash_end || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
   ((LIST_BYTES < SMALL_BYTES)) || stat_many "${LIST_FULL[@]}"
   for ((i = 0; i < ${#LIST_FULL[@]}; i++)); do
     path=${LIST_FULL[i]}
@@ -1161,13 +1161,13 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
   done
   STAT_OF[$3]=${#LIST_TEXT}
   # Little comes from memory anyway: it is read while it is flushed.
-  ((TODO_BYTES >= SMALL_BYTES)) || hash_begin "${tmps[@]}" "$3"
+  ((TODO_BYTES >= SMALL_BYTES)) || begin_hash "${tmps[@]}" "$3"
   flush "${tmps[@]}" || rc=$?
   if ((TODO_BYTES >= SMALL_BYTES && rc == 0)); then
     forget_cached "${tmps[@]}"
-    hash_begin "${tmps[@]}" "$3"
+    begin_hash "${tmps[@]}" "$3"
   fi
-  hash_end || read_back=1
+  end_hash || read_back=1
   ((rc == 0)) || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
   ((read_back == 0)) || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
   for i in "${TODO[@]}"; do
@@ -1277,7 +1277,8 @@ still_flushed() { # <the record's why>    returns: 1 where that boot is over
   local REPLY
   [[ $1 == "$UNFLUSHED"* ]] || return 0
   this_boot_id
-  [[ $1 == "$UNFLUSHED$REPLY" ]]
+  # One that cannot be told could be any.
+  [[ $1 == "$UNFLUSHED$REPLY" && $REPLY != unknown ]]
 }
 
 # The list and the record into B, then our own record. All is flushed in one call behind the renames, the folders first: what

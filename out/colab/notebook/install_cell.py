@@ -203,24 +203,24 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "7fad379595a8eb4bc97fd1b9d0314477a9e2a285fc8df91ce9f006443dff8819",
+ "box_digest": "a62554c3f57d19916222c9a5f2f0469b0439ac8c33d38efc30794f02da9e2518",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "ee7ca4d38f2bd9460c38bafe4b71c95f3f6f39b2b4bf4543af0d787c2d461561",
+   "sha256": "514b84a71344b5f5ecc79d25ba4032d8d321c9c13add24fb2db9e085b74f9d66",
    "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "af8efa793597faf044535b6195b88eafd361d402fbe583af7940ee9496f4cb96",
+   "sha256": "297617fc3752824302cf90c784423fdebaa7924dc27d949f8ff6475c686c45ea",
    "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 60 61 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 31 32 34 35 36 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 88 89 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 114"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "36a2266cbc4b2b48003066ae6785dc38e9c9ddd8599a28d895a46cb423055e15",
+   "sha256": "20ed4068d258247988d043ac266b00dc36f1b7a0e3dc428f393ced60ab5ab6bb",
    "paragraphs": "259 260 2 3 4 5 6 8 9 10 11 12 18 19 20 23 261 26 27 29 30 31 32 34 35 36 37 38 39 41 42 43 44 47 48 49 50 51 119 120 158 262 263 264 265 266 267 268 159 269 160 161 150 151 270 152 153 271 193 194 195 272 196 197 198 199 200 201 202 203 205 273 274 275 276 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 295 183 184 296 297 298 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 318 114"
   },
   {
@@ -232,32 +232,32 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "2b93c226fb7aec6150385448b5eae043f78e2bd74ecd2d8da3f0fe711aa825b9",
-   "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 114"
+   "sha256": "7e761471beb7b226562ebbd0f395ddfdb9aa13b8abb1ae17053bf9121f9c2412",
+   "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 114"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "cc042d51929d34ca5f2e75384ceb5e115c3002d510b3cbf9c21af885640d0329",
-   "paragraphs": "412 413 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 17 18 19 414 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 183 184 324 325 326 132 133 134 135 60 61 127 128 129 130 348 349 415 416 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 158 262 263 264 265 327 159 193 194 196 197 198 199 200 201 202 203 442 443 444 445 446 447 448 449 450 451 452 453 454 455 114"
+   "sha256": "cb8a5f11c21f35298b7fd3191b86e13f93b790184c27ebad8afd054dd94fe818",
+   "paragraphs": "414 415 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 17 18 19 416 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 183 184 324 325 326 132 133 134 135 60 61 127 128 129 130 348 349 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 158 262 263 264 265 327 159 193 194 196 197 198 199 200 201 202 203 444 445 446 447 448 449 450 451 452 453 454 455 456 457 114"
   },
   {
    "name": "session.sh",
    "mode": "0700",
    "sha256": "94a6a2cda5946167bacc5e576dcb5fda3383c4367d46394c84327c25c57584b6",
-   "paragraphs": "456 457 2 3 4 5 6 8 9 10 11 12 13 14 18 21 22 23 458 43 44 25 47 48 49 50 51 52 348 349 459 460 461 462 463 464 465 466 467 468 469 470 471 472 473 474 475 476 477 114"
+   "paragraphs": "458 459 2 3 4 5 6 8 9 10 11 12 13 14 18 21 22 23 460 43 44 25 47 48 49 50 51 52 348 349 461 462 463 464 465 466 467 468 469 470 471 472 473 474 475 476 477 478 479 114"
   },
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "864c308e4ef093a05d023cbf9880d118c7b8f58e0b1a4115d4d2ae5cf4aae9f7",
-   "paragraphs": "478 479 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 480 25 26 27 28 29 30 31 481 37 47 48 49 50 51 52 118 136 137 138 139 140 141 142 183 184 324 325 326 482 483 484 485 486 487 488 489 490 491 492 493 494 495 496 497 225 226 498 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 158 262 263 264 265 327 159 296 297 298 299 300 332 301 334 302 303 304 530 531 532 533 534 535 536 114"
+   "sha256": "3b81295e606ef97e39451abe0358f5274a00eac421d0b4c811ea746dd56c5f41",
+   "paragraphs": "480 481 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 482 25 26 27 28 29 30 31 483 37 47 48 49 50 51 52 118 136 137 138 139 140 141 142 183 184 324 325 326 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 225 226 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 158 262 263 264 265 327 159 296 297 298 299 300 332 301 334 302 303 304 532 533 534 535 536 537 538 114"
   },
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "42482955c7fb60438d04e80bda4e0a8c8488efde9b1eded1c09bfc4a1f15fb79",
-   "paragraphs": "537 538 2 3 4 5 6 7 8 9 10 11 12 14 18 19 539 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 162 164 165 166 167 540 541 542 543 544 545 546 547 548 549 550 551 114"
+   "sha256": "1aa23c48fc249e10778ff3b81eaed0c9386f1d8285654876cafc5a78e2824b72",
+   "paragraphs": "539 540 2 3 4 5 6 7 8 9 10 11 12 14 18 19 541 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 162 164 165 166 167 542 543 544 545 546 547 548 549 550 551 552 553 114"
   }
  ]
 }
@@ -667,11 +667,11 @@ hash_text() { # <text>    sets REPLY
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
-  stat_begin "$@"
-  stat_end
+  begin_stat "$@"
+  end_stat
 }
 # The two halves of it: stat runs beside us, while something else is done.
-stat_begin() { # <path...>    sets STAT_FD for stat_end
+begin_stat() { # <path...>    sets STAT_FD for end_stat
   exec {STAT_FD}< <(
     while (($# > 500)); do
       TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
@@ -680,7 +680,7 @@ stat_begin() { # <path...>    sets STAT_FD for stat_end
     (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
   )
 }
-stat_end() {
+end_stat() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
@@ -718,11 +718,11 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  hash_begin "$@"
-  hash_end
+  begin_hash "$@"
+  end_hash
 }
 # The two halves of it: little is read beside us, while something else is done. No other digests are taken in between.
-hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
+begin_hash() { # <path...>    sets HASH_FD and HASH_N for end_hash
   local REPLY path line all=0
   declare -gA SUM_OF
   SUM_OF=() HASH_FD='' HASH_N=$#
@@ -742,7 +742,7 @@ hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
     share_out "$REPLY" "$@"
   fi
 }
-hash_end() { # returns: 0, or 1 where a file could not be read
+end_hash() { # returns: 0, or 1 where a file could not be read
   if [[ -n $HASH_FD ]]; then
     read_sums <&"$HASH_FD"
     exec {HASH_FD}<&-
@@ -801,14 +801,14 @@ df_line() { # <-k or -i> <path>
 # Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
 # empty where it is not known: no such call, or a file system that does not count inodes.
 look_room() { # <folders that exist...>
-  room_begin "$@"
-  room_end "$@"
+  begin_look_room "$@"
+  end_look_room "$@"
 }
 # The two halves of it: the look runs beside us, while something else is done.
-room_begin() { # <folders...>    sets ROOM_FD for room_end
+begin_look_room() { # <folders...>    sets ROOM_FD for end_look_room
   exec {ROOM_FD}< <(exec stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null)
 }
-room_end() { # <the same folders...>
+end_look_room() { # <the same folders...>
   local blocks size left all i
   ROOM_BYTES=() ROOM_INODES=()
   while read -r blocks size left all; do
@@ -1039,7 +1039,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     # By patterns, not by a regular expression: bash would compile it anew for each line.
     if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
       -n ${seen[${name,,}]-} ]]; then
-      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+      refuse_line "$file:$n" "$line" "$name" "$command" "${name:+${seen[${name,,}]-}}"
     fi
     seen[${name,,}]=$n
     QUEUE_NAMES+=("$name")
@@ -1068,7 +1068,7 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=$'\\n'${names[*]}
   [[ ${all//$'\\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\\n'[!A-Za-z0-9]* ]] || return 1
   for name in "${names[@]}"; do
-    ((${#name} <= 128)) || return 1
+    [[ -n $name ]] && ((${#name} <= 128)) || return 1
     seen[${name,,}]=1
   done
   ((${#seen[@]} == ${#lines[@]})) || return 1
@@ -1226,12 +1226,12 @@ begin_look() { # <cell>
   LOOKED_AT='' LIST_FULL=()
   list_paths "$D/cells/$1" || return
   for path in "${LIST_PATHS[@]}"; do LIST_FULL+=("$D/cells/$1/$path"); done
-  stat_begin "${LIST_FULL[@]}"
+  begin_stat "${LIST_FULL[@]}"
 }
 end_look() { # <cell>
   local path line
   LIST_SEEN=() LIST_SIZES=() LIST_BYTES=0
-  stat_end
+  end_stat
   for path in "${LIST_FULL[@]}"; do
     line=${STAT_OF[$path]-}
     [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
@@ -1246,12 +1246,12 @@ begin_list() { # <cell>
   [[ ${LOOKED_AT-} == "$1" ]] || look_cell "$1" || return
   # A look serves once: the next one is to see what has come since.
   LOOKED_AT=''
-  hash_begin "${LIST_FULL[@]}"
+  begin_hash "${LIST_FULL[@]}"
 }
 end_list() { # <cell>
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
-  hash_end || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
   ((LIST_BYTES < SMALL_BYTES)) || stat_many "${LIST_FULL[@]}"
   for ((i = 0; i < ${#LIST_FULL[@]}; i++)); do
     path=${LIST_FULL[i]}
@@ -1425,13 +1425,13 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
   done
   STAT_OF[$3]=${#LIST_TEXT}
   # Little comes from memory anyway: it is read while it is flushed.
-  ((TODO_BYTES >= SMALL_BYTES)) || hash_begin "${tmps[@]}" "$3"
+  ((TODO_BYTES >= SMALL_BYTES)) || begin_hash "${tmps[@]}" "$3"
   flush "${tmps[@]}" || rc=$?
   if ((TODO_BYTES >= SMALL_BYTES && rc == 0)); then
     forget_cached "${tmps[@]}"
-    hash_begin "${tmps[@]}" "$3"
+    begin_hash "${tmps[@]}" "$3"
   fi
-  hash_end || read_back=1
+  end_hash || read_back=1
   ((rc == 0)) || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
   ((read_back == 0)) || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
   for i in "${TODO[@]}"; do
@@ -1541,7 +1541,8 @@ still_flushed() { # <the record's why>    returns: 1 where that boot is over
   local REPLY
   [[ $1 == "$UNFLUSHED"* ]] || return 0
   this_boot_id
-  [[ $1 == "$UNFLUSHED$REPLY" ]]
+  # One that cannot be told could be any.
+  [[ $1 == "$UNFLUSHED$REPLY" && $REPLY != unknown ]]
 }
 
 # The list and the record into B, then our own record. All is flushed in one call behind the renames, the folders first: what
@@ -2256,11 +2257,13 @@ read_states() {
   end_states
 }
 # The two halves of it: awk reads beside us, while something else is done.
-begin_states() { # sets STATES_FD
+begin_states() { # [the records to read: all]    sets STATES_FD
+  (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
+  # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
-    printf '%s\\n' "$B/records"/*.json "$D/state"/*.json
+    printf '%s\\n' "$@"
     [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
-  } 2>/dev/null | awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
+  } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
       RS = "\\001"; text = ""
@@ -2310,17 +2313,44 @@ begin_states() { # sets STATES_FD
         delete of_b[n]
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
-    }')
+      print "."
+    }' 2>/dev/null)
 }
 end_states() {
-  local line text IFS=$'\\n'
   declare -gA RECORD_OF=()
+  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known"
+}
+take_states() { # returns: 1 where awk has not come to its end
+  local line text IFS=$'\\n'
   # By the thousand characters: from a pipe bash takes lines one character at a time.
   read -r -N 1000000000 -u "$STATES_FD" text || :
   exec {STATES_FD}<&-
+  [[ $text == .$'\\n' || $text == *$'\\n.\\n' ]] || return 1
+  text=${text%.$'\\n'}
   set -f
   for line in $text; do RECORD_OF[${line%%$'\\037'*}]=${line#*$'\\037'}; done
   set +f
+}
+# Some awks give up at a record that cannot be read (a folder in its place, a fault of the disk): the others once more without it.
+read_sound() { # returns: 1 where that fails too
+  local file name
+  local -a sound=() unread=()
+  for file in "$B/records"/*.json "$D/state"/*.json; do
+    if { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
+  done
+  RECORD_OF=()
+  begin_states "${sound[@]-$D/state/*.json}"
+  take_states || return
+  for file in ${unread[@]+"${unread[@]}"}; do
+    log "$file cannot be read: unknown"
+    name=${file##*/} && name=${name%.json}
+    if [[ ${file%/*} == "$B/records" ]]; then
+      [[ -z ${RECORD_OF[$name]-} ]] || RECORD_OF[$name]=2${RECORD_OF[$name]:1}
+      RECORD_OF[$name]=${RECORD_OF[$name]-2$'\\037unknown\\037\\037\\037\\037\\037\\037'}
+    else
+      RECORD_OF[$name]=${RECORD_OF[$name]-0$'\\037unknown\\037\\037\\037\\037\\037\\037'}
+    fi
+  done
 }
 
 # One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.
@@ -3231,7 +3261,7 @@ gate_syntax() { # <folders of ours...>
 # after 60 s.
 describe_environment() {
   local said=''
-  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  [[ -n ${DESCRIBE_FD-} ]] || begin_describing
   IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
   exec {DESCRIBE_FD}<&-
   DESCRIBE_FD=''
@@ -3244,7 +3274,7 @@ describe_environment() {
   REPLY="${said%%$'\\n'*}"$'\\n'"driver $REPLY"$'\\n'
 }
 # The interpreter is asked beside us, while something else is done.
-describe_begin() { # sets DESCRIBE_FD
+begin_describing() { # sets DESCRIBE_FD
   local run=()
   if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
   # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
@@ -5494,11 +5524,11 @@ queue_index() { # <cell>    returns: 1 where it is not there
 # packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
 # folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
 environment_key() { # <folders, a line each>
-  key_begin "$1"
-  key_end
+  begin_key "$1"
+  end_key
 }
 # The two halves of it: the look runs beside us, while something else is done.
-key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
+begin_key() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for end_key
   local REPLY path head=''
   KEY_FD=''
   path=$(type -P "$PY") && [[ -n $1 ]] || return 0
@@ -5508,33 +5538,33 @@ key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
   KEY_HEAD="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
   KEY_PATHS=("$path" "${path%/*}/../pyvenv.cfg")
   while IFS= read -r path; do KEY_PATHS+=("$path"); done <<<"$1"
-  stat_begin "${KEY_PATHS[@]}"
+  begin_stat "${KEY_PATHS[@]}"
   KEY_FD=$STAT_FD
 }
-key_end() { # into REPLY
+end_key() { # into REPLY
   local path
   REPLY=''
   [[ -n $KEY_FD ]] || return 0
   STAT_FD=$KEY_FD KEY_FD=''
-  stat_end
+  end_stat
   REPLY=$KEY_HEAD
   for path in "${KEY_PATHS[@]}"; do REPLY+=$'\\n'"$path"$'\\t'"${STAT_OF[$path]-}"; done
 }
 
 # The digest of the description that the run has, if that is still true of this environment. Into REPLY.
 known_environment() { # returns: 0, or 1: ask the interpreter
-  [[ -n ${KNOWN_SPEC-} ]] || known_begin || return 1
-  key_end
+  [[ -n ${KNOWN_SPEC-} ]] || begin_known || return 1
+  end_key
   [[ -n $REPLY && $REPLY == "$KNOWN_KEY" ]] && REPLY=$KNOWN_SPEC
 }
-known_begin() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
+begin_known() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
   local REPLY path where=''
   read_text "$D/.environment.key" && [[ $REPLY =~ ^[0-9a-f]{8}$'\\n' && -s $D/environment.txt ]] || return 1
   KNOWN_SPEC=${REPLY%%$'\\n'*} KNOWN_KEY=${REPLY#*$'\\n'}
   # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
   while IFS= read -r path; do where+=${path%$'\\t'*}$'\\n'; done <<<"$KNOWN_KEY"
   where=${where#*$'\\n'*$'\\n'*$'\\n'}
-  key_begin "${where%$'\\n'}"
+  begin_key "${where%$'\\n'}"
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
@@ -5782,7 +5812,7 @@ oom_count() {
 begin_room() { # reads: D B    sets ROOM_TIERS
   ROOM_TIERS=("$D")
   [[ $B == "$D" ]] || ROOM_TIERS+=("$B")
-  room_begin "${ROOM_TIERS[@]}"
+  begin_look_room "${ROOM_TIERS[@]}"
 }
 
 # The room that one cell needs must be there before it starts, and a tier that cannot be written and flushed is no room either:
@@ -5790,7 +5820,7 @@ begin_room() { # reads: D B    sets ROOM_TIERS
 # claim's own. Refuses 73; sets PROBES.
 gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   local i
-  room_end "${ROOM_TIERS[@]}"
+  end_look_room "${ROOM_TIERS[@]}"
   for ((i = 0; i < ${#ROOM_TIERS[@]}; i++)); do
     [[ -z ${ROOM_BYTES[i]} || ${ROOM_BYTES[i]} -ge $NEED_DISK_BYTES ]] ||
       refuse "$EX_NOROOM" "${ROOM_TIERS[i]}" "${ROOM_BYTES[i]} bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"
@@ -5828,7 +5858,7 @@ refuse_probe() { # <probe>
 
 # What was made for a cell that does not begin, or that needs it no more.
 drop_room() {
-  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}"
+  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}" || :
   [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 
@@ -5889,7 +5919,8 @@ start_group() { # <log> <function> <words...>
   local log=$1 prepare=$2 own=1
   shift 2
   command -v setsid >/dev/null 2>&1 || own=0
-  ((own)) || set -m
+  # Begun under job control too, for SHELLOPTS hands it on: then setsid would fork, and what we wait for would end at once.
+  if ((own)); then set +m; else set -m; fi
   (
     # Without job control bash has a background child ignore INT, and the cell would inherit that.
     trap - INT QUIT TERM HUP USR1 USR2 EXIT
@@ -6081,6 +6112,9 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
   local one round=0 last
   find_cell_processes "$1" "$2" "$4"
   ((${#LEFT[@]} > 0)) || return 0
+  # What it writes until it is gone belongs to what the cell has left.
+  # shellcheck disable=SC2034 # of run_one
+  LOOKING=0
   for one in "${LEFT[@]}"; do
     log "cell $CELL left process ${one% *} behind ($(tr '\\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
     ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :
@@ -6159,6 +6193,12 @@ has_evidence() { # returns: 0, or 1 with the reason in REPLY
 looks_complete() {
   local REPLY
   ((${#REQUIRED[@]} > 0)) && has_evidence
+}
+
+# Is no required item a folder?
+names_files() {
+  local item
+  for item in "${REQUIRED[@]}"; do [[ ! -d $CELL_DIR/$item ]] || return 1; done
 }
 
 # lib/classify.bash: why did a cell end? A class with its evidence, for what to do next hangs on it.
@@ -6393,7 +6433,8 @@ classify_disk() {
 
 # Which cell, and what run_queue knows of it already. Where nothing comes, run_queue is gone or has none left.
 hear_cell() { # sets CELL and what else is handed over    returns: 1 where nothing comes
-  local line n
+  # By bytes: in another locale a command's last byte, should it begin a character, takes the end of the line with it.
+  local line n LC_ALL=C
   local -a said=()
   # No command of ours is to read what is meant for us.
   exec {TOLD_FD}<&0 </dev/null
@@ -6416,7 +6457,7 @@ prepare_ahead() { # sets PREPARED_AT
   trap 'drop_room; exit "$EX_AGAIN"' EXIT
   LOGGED=0
   prepare
-  trap - EXIT
+  trap drop_room EXIT
   exec 2>&"$SAID_FD" {SAID_FD}>&-
   ((LOGGED != 0)) || PREPARED_AT=$SECONDS
 }
@@ -6425,6 +6466,8 @@ await_go() { # returns: 1 where the word does not come
   local line
   IFS= read -r -u "$TOLD_FD" line && [[ $line == 'go '* ]] || return 1
   ENV_SPEC=${line#go }
+  # Run_queue had no cell when it would have asked.
+  [[ -n $ENV_SPEC ]] || PREPARED_AT=-1
   exec {TOLD_FD}<&-
 }
 
@@ -6542,13 +6585,13 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
   drop_dead_room
 }
 
-# Room that killed attempts have kept; a living runner's stays.
+# Room that killed attempts have kept; a living runner's stays. In a container nobody may collect the dead: they stay as zombies.
 drop_dead_room() {
-  local file pid
+  local REPLY file pid
   for file in "$D/state/.$CELL.json."*.tmp "$B/records/.$CELL.json."*.tmp; do
     pid=${file%.tmp}
     pid=${pid##*.}
-    [[ ! -e $file || -d /proc/$pid ]] || rm -f -- "$file"
+    [[ ! -e $file ]] || start_ticks "$pid" || rm -f -- "$file"
   done
 }
 
@@ -6583,6 +6626,7 @@ take_cell() {
   STARTED=$REPLY
   # Lost in a power cut, it is unknown, as it would be with it: the claim is flushed already.
   write_cell running '' '' begun || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
+  trap - EXIT
   keep_room
   event running "$CELL" "$ATTEMPT" "process $$"
 }
@@ -6736,8 +6780,9 @@ run_cell() {
     WATCH_PID=$!
     wait_group
     CELL_ALIVE=0
-    # Looked at beside what follows; what is left of the cell, should it still write, is ended before anything is read.
-    if ((CELL_RC == 0)) && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
+    # Looked at beside what follows, where what is required has a name of its own: a folder may get a file until the last process
+    # of the cell is gone, and one that is found alive has all be looked at again.
+    if ((CELL_RC == 0)) && names_files && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
     stop_watchers
     { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
@@ -6873,17 +6918,23 @@ parse_words() { # <words...>    sets CELL QUEUE_FILE ADOPT; returns 64
 main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
+  # Until the cell begins nothing of ours stays, whatever ends us: whoever looks again may find that another has run it.
+  trap drop_room EXIT
   if [[ $WAIT == true ]]; then
-    hear_cell || return 0
+    # Nothing was done: 0 would say that the cell is.
+    hear_cell || return "$EX_AGAIN"
     prepare_ahead
-    await_go || { drop_room && return 0; }
-    ((PREPARED_AT >= 0 && SECONDS - PREPARED_AT <= 1)) || prepare
+    await_go || return "$EX_AGAIN"
+    still_prepared || prepare
   else
     prepare
   fi
   case $CELL_NEXT in
     nothing) claim 'done already' "cell $CELL" "$B/records/$CELL.json" ;;
-    sync) finish_sync ;;
+    sync)
+      drop_dead_room
+      finish_sync
+      ;;
     run) run_attempt ;;
   esac
 }
@@ -6897,6 +6948,15 @@ prepare() {
   CELL_DIR=$D/cells/$CELL
   judge_cell
   [[ $CELL_NEXT != run ]] || gate_cell
+}
+
+# Does what was looked at ahead of time hold? Not for long, and what costs nothing is looked at once more: the cell before may have
+# taken a folder away, another runner may have begun this one.
+still_prepared() {
+  local claim
+  ((PREPARED_AT >= 0 && SECONDS - PREPARED_AT <= 1)) && [[ -d $CODE_DIR && -d $D/state && -d $B/records ]] || return 1
+  printf -v claim '%s/claims/%s/%03d' "$D" "$CELL" $((${CLAIM_N:-0} + 1))
+  [[ ! -e $claim ]]
 }
 
 run_attempt() {
@@ -7113,6 +7173,8 @@ begin_warm() { # <slot> <index>    returns: 0, or 1: it has to be begun cold
 drop_warm() {
   [[ -n $WARM_PID ]] || return 0
   exec {GO_FD}>&-
+  # It may hang at a mount that is dead; who stops us is not to wait for that.
+  [[ -z $STOPPING ]] || kill -TERM "$WARM_PID" 2>/dev/null || :
   { wait "$WARM_PID"; } 2>/dev/null || :
   WARM_PID=''
 }
@@ -7142,33 +7204,23 @@ begin_cold() { # <slot> <index>
 }
 
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
-# that cannot be done, run_one makes its own. In two halves: it runs beside us, while something else is done.
-begin_digests() { # <index>    sets DIGEST_FD and what end_digests needs
-  local i fd
-  local -a paths=()
-  DIGEST_AT=() DIGEST_FDS=() DIGEST_FD=''
-  command -v sha256sum >/dev/null 2>&1 || return 0
-  for ((i = $1; i < ${#P_NAME[@]} && ${#DIGEST_AT[@]} < 32; i++)); do
-    [[ ${P_PHASE[i]} == todo && -z ${P_SHA[i]-} ]] || continue
-    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
-    DIGEST_AT+=("$i") DIGEST_FDS+=("$fd") paths+=("/dev/fd/$fd")
-  done
-  exec {DIGEST_FD}< <(exec sha256sum "${paths[@]}" 2>/dev/null)
-}
+# that cannot be done, run_one makes its own.
 have_digest() { # <index>
-  end_digests
-  [[ -n ${P_SHA[$1]-} ]] || { begin_digests "$1" && end_digests; }
-}
-end_digests() {
-  local i=0 fd line
-  [[ -n $DIGEST_FD ]] || return 0
+  local i fd line
+  local -a at=() fds=() paths=()
+  [[ -z ${P_SHA[$1]-} ]] && command -v sha256sum >/dev/null 2>&1 || return 0
+  for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
+    [[ $i == "$1" || (${P_PHASE[i]} == todo && -z ${P_SHA[i]-}) ]] || continue
+    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
+    at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
+  done
+  i=0
   while IFS= read -r line; do
-    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "/dev/fd/${DIGEST_FDS[i]-}" ]] || break
-    P_SHA[DIGEST_AT[i]]=${line:0:64}
+    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
+    P_SHA[at[i]]=${line:0:64}
     i=$((i + 1))
-  done <&"$DIGEST_FD"
-  for fd in "$DIGEST_FD" ${DIGEST_FDS[@]+"${DIGEST_FDS[@]}"}; do exec {fd}<&-; done
-  DIGEST_FD=''
+  done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
+  for fd in ${fds[@]+"${fds[@]}"}; do exec {fd}<&-; done
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
@@ -7261,7 +7313,9 @@ never_began() { # <cell> <state>
 judge_refusal() { # <index> <exit code>
   local name=${P_NAME[$1]}
   case $2 in
-    0) P_PHASE[$1]=ok ;; # it found the cell committed
+    0) # it found the cell committed, or its word is worth nothing
+      if [[ -s $B/records/$name.json ]]; then P_PHASE[$1]=ok; else judge_interrupted "$1"; fi
+      ;;
     "$EX_BUSY") P_PHASE[$1]=busy ;;
     "$EX_INTEGRITY") P_PHASE[$1]=failed ;;
     "$EX_USAGE" | "$EX_MISSING" | "$EX_NOROOM" | "$EX_COPY" | "$EX_GATE" | "$EX_CONFIG")
@@ -7461,7 +7515,7 @@ main() {
   [[ -z $QUEUE_FILE || $QUEUE_FILE == /* ]] || QUEUE_FILE=$PWD/$QUEUE_FILE
   assign_gpus
   P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() P_COLD=() SLOT_PID=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
-  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID='' DIGEST_FD='' ROSTER_N=0
+  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID='' ROSTER_N=0
   if [[ $DRY == true ]]; then
     dry_run
     return
@@ -7469,7 +7523,7 @@ main() {
   # Which environment this is takes longest to find out, the more so for a new run, which has to ask the interpreter.
   run_places
   if [[ -z ${ENV_SPEC-} ]]; then
-    if [[ -e $D/.environment.key ]]; then known_begin || :; else describe_begin; fi
+    if [[ -e $D/.environment.key ]]; then begin_known || :; else begin_describing; fi
   fi
   open_run false "$SHARD" "$ADOPT"
   RUN_ONE=("$SELF_DIR/run_one.sh" --queue "$D/queue.tsv")
@@ -8060,7 +8114,7 @@ same_process() { # <pid> <start ticks>
 }
 
 # The two halves of it: stat runs beside us, while something else is done.
-stat_begin() { # <path...>    sets STAT_FD for stat_end
+begin_stat() { # <path...>    sets STAT_FD for end_stat
   exec {STAT_FD}< <(
     while (($# > 500)); do
       TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
@@ -8069,7 +8123,7 @@ stat_begin() { # <path...>    sets STAT_FD for stat_end
     (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
   )
 }
-stat_end() {
+end_stat() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
@@ -9219,7 +9273,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="e7f4e4607bf2b52b1afa925d0c11773c7afeeb0434fae43da48a6467119ef1f2": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="a92883a7b9e26d83b607ef37f147a40c5dd1a303b8119b7f872453d2a84756c3": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -490,14 +490,14 @@ df_line() { # <-k or -i> <path>
 # Bytes and inodes that are free at each of the folders, in one look: ROOM_BYTES and ROOM_INODES, parallel to the words. An entry is
 # empty where it is not known: no such call, or a file system that does not count inodes.
 look_room() { # <folders that exist...>
-  room_begin "$@"
-  room_end "$@"
+  begin_look_room "$@"
+  end_look_room "$@"
 }
 # The two halves of it: the look runs beside us, while something else is done.
-room_begin() { # <folders...>    sets ROOM_FD for room_end
+begin_look_room() { # <folders...>    sets ROOM_FD for end_look_room
   exec {ROOM_FD}< <(exec stat -f -c '%a %S %d %c' -- "$@" 2>/dev/null)
 }
-room_end() { # <the same folders...>
+end_look_room() { # <the same folders...>
   local blocks size left all i
   ROOM_BYTES=() ROOM_INODES=()
   while read -r blocks size left all; do
@@ -860,7 +860,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     # By patterns, not by a regular expression: bash would compile it anew for each line.
     if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
       -n ${seen[${name,,}]-} ]]; then
-      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+      refuse_line "$file:$n" "$line" "$name" "$command" "${name:+${seen[${name,,}]-}}"
     fi
     seen[${name,,}]=$n
     QUEUE_NAMES+=("$name")
@@ -889,7 +889,7 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=$'\n'${names[*]}
   [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
   for name in "${names[@]}"; do
-    ((${#name} <= 128)) || return 1
+    [[ -n $name ]] && ((${#name} <= 128)) || return 1
     seen[${name,,}]=1
   done
   ((${#seen[@]} == ${#lines[@]})) || return 1
@@ -919,11 +919,11 @@ queue_index() { # <cell>    returns: 1 where it is not there
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
-  stat_begin "$@"
-  stat_end
+  begin_stat "$@"
+  end_stat
 }
 # The two halves of it: stat runs beside us, while something else is done.
-stat_begin() { # <path...>    sets STAT_FD for stat_end
+begin_stat() { # <path...>    sets STAT_FD for end_stat
   exec {STAT_FD}< <(
     while (($# > 500)); do
       TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
@@ -932,7 +932,7 @@ stat_begin() { # <path...>    sets STAT_FD for stat_end
     (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
   )
 }
-stat_end() {
+end_stat() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
@@ -970,11 +970,11 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  hash_begin "$@"
-  hash_end
+  begin_hash "$@"
+  end_hash
 }
 # The two halves of it: little is read beside us, while something else is done. No other digests are taken in between.
-hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
+begin_hash() { # <path...>    sets HASH_FD and HASH_N for end_hash
   local REPLY path line all=0
   declare -gA SUM_OF
   SUM_OF=() HASH_FD='' HASH_N=$#
@@ -994,7 +994,7 @@ hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
     share_out "$REPLY" "$@"
   fi
 }
-hash_end() { # returns: 0, or 1 where a file could not be read
+end_hash() { # returns: 0, or 1 where a file could not be read
   if [[ -n $HASH_FD ]]; then
     read_sums <&"$HASH_FD"
     exec {HASH_FD}<&-
@@ -1041,7 +1041,7 @@ share_out() { # <workers> <path...>
 # after 60 s.
 describe_environment() {
   local said=''
-  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  [[ -n ${DESCRIBE_FD-} ]] || begin_describing
   IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
   exec {DESCRIBE_FD}<&-
   DESCRIBE_FD=''
@@ -1054,7 +1054,7 @@ describe_environment() {
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
 }
 # The interpreter is asked beside us, while something else is done.
-describe_begin() { # sets DESCRIBE_FD
+begin_describing() { # sets DESCRIBE_FD
   local run=()
   if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
   # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
@@ -1074,11 +1074,11 @@ gpu_driver() { # into REPLY
 # packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
 # folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
 environment_key() { # <folders, a line each>
-  key_begin "$1"
-  key_end
+  begin_key "$1"
+  end_key
 }
 # The two halves of it: the look runs beside us, while something else is done.
-key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
+begin_key() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for end_key
   local REPLY path head=''
   KEY_FD=''
   path=$(type -P "$PY") && [[ -n $1 ]] || return 0
@@ -1088,33 +1088,33 @@ key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
   KEY_HEAD="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
   KEY_PATHS=("$path" "${path%/*}/../pyvenv.cfg")
   while IFS= read -r path; do KEY_PATHS+=("$path"); done <<<"$1"
-  stat_begin "${KEY_PATHS[@]}"
+  begin_stat "${KEY_PATHS[@]}"
   KEY_FD=$STAT_FD
 }
-key_end() { # into REPLY
+end_key() { # into REPLY
   local path
   REPLY=''
   [[ -n $KEY_FD ]] || return 0
   STAT_FD=$KEY_FD KEY_FD=''
-  stat_end
+  end_stat
   REPLY=$KEY_HEAD
   for path in "${KEY_PATHS[@]}"; do REPLY+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
 }
 
 # The digest of the description that the run has, if that is still true of this environment. Into REPLY.
 known_environment() { # returns: 0, or 1: ask the interpreter
-  [[ -n ${KNOWN_SPEC-} ]] || known_begin || return 1
-  key_end
+  [[ -n ${KNOWN_SPEC-} ]] || begin_known || return 1
+  end_key
   [[ -n $REPLY && $REPLY == "$KNOWN_KEY" ]] && REPLY=$KNOWN_SPEC
 }
-known_begin() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
+begin_known() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
   local REPLY path where=''
   read_text "$D/.environment.key" && [[ $REPLY =~ ^[0-9a-f]{8}$'\n' && -s $D/environment.txt ]] || return 1
   KNOWN_SPEC=${REPLY%%$'\n'*} KNOWN_KEY=${REPLY#*$'\n'}
   # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
   while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$KNOWN_KEY"
   where=${where#*$'\n'*$'\n'*$'\n'}
-  key_begin "${where%$'\n'}"
+  begin_key "${where%$'\n'}"
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
@@ -1255,12 +1255,12 @@ begin_look() { # <cell>
   LOOKED_AT='' LIST_FULL=()
   list_paths "$D/cells/$1" || return
   for path in "${LIST_PATHS[@]}"; do LIST_FULL+=("$D/cells/$1/$path"); done
-  stat_begin "${LIST_FULL[@]}"
+  begin_stat "${LIST_FULL[@]}"
 }
 end_look() { # <cell>
   local path line
   LIST_SEEN=() LIST_SIZES=() LIST_BYTES=0
-  stat_end
+  end_stat
   for path in "${LIST_FULL[@]}"; do
     line=${STAT_OF[$path]-}
     [[ -n $line ]] || { log "$path went away" && return "$EX_COPY"; }
@@ -1275,12 +1275,12 @@ begin_list() { # <cell>
   [[ ${LOOKED_AT-} == "$1" ]] || look_cell "$1" || return
   # A look serves once: the next one is to see what has come since.
   LOOKED_AT=''
-  hash_begin "${LIST_FULL[@]}"
+  begin_hash "${LIST_FULL[@]}"
 }
 end_list() { # <cell>
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
-  hash_end || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
+  end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
   ((LIST_BYTES < SMALL_BYTES)) || stat_many "${LIST_FULL[@]}"
   for ((i = 0; i < ${#LIST_FULL[@]}; i++)); do
     path=${LIST_FULL[i]}
@@ -1454,13 +1454,13 @@ prove_copies() { # <temporary folder> <target folder> <the list's file>
   done
   STAT_OF[$3]=${#LIST_TEXT}
   # Little comes from memory anyway: it is read while it is flushed.
-  ((TODO_BYTES >= SMALL_BYTES)) || hash_begin "${tmps[@]}" "$3"
+  ((TODO_BYTES >= SMALL_BYTES)) || begin_hash "${tmps[@]}" "$3"
   flush "${tmps[@]}" || rc=$?
   if ((TODO_BYTES >= SMALL_BYTES && rc == 0)); then
     forget_cached "${tmps[@]}"
-    hash_begin "${tmps[@]}" "$3"
+    begin_hash "${tmps[@]}" "$3"
   fi
-  hash_end || read_back=1
+  end_hash || read_back=1
   ((rc == 0)) || { log "the copy to $2 cannot be flushed: no room, a quota, or its disk is failing" && return "$EX_COPY"; }
   ((read_back == 0)) || { log "the copy to $2 cannot be read back" && return "$EX_COPY"; }
   for i in "${TODO[@]}"; do
@@ -1570,7 +1570,8 @@ still_flushed() { # <the record's why>    returns: 1 where that boot is over
   local REPLY
   [[ $1 == "$UNFLUSHED"* ]] || return 0
   this_boot_id
-  [[ $1 == "$UNFLUSHED$REPLY" ]]
+  # One that cannot be told could be any.
+  [[ $1 == "$UNFLUSHED$REPLY" && $REPLY != unknown ]]
 }
 
 # The list and the record into B, then our own record. All is flushed in one call behind the renames, the folders first: what
@@ -2274,7 +2275,7 @@ oom_count() {
 begin_room() { # reads: D B    sets ROOM_TIERS
   ROOM_TIERS=("$D")
   [[ $B == "$D" ]] || ROOM_TIERS+=("$B")
-  room_begin "${ROOM_TIERS[@]}"
+  begin_look_room "${ROOM_TIERS[@]}"
 }
 
 # The room that one cell needs must be there before it starts, and a tier that cannot be written and flushed is no room either:
@@ -2282,7 +2283,7 @@ begin_room() { # reads: D B    sets ROOM_TIERS
 # claim's own. Refuses 73; sets PROBES.
 gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   local i
-  room_end "${ROOM_TIERS[@]}"
+  end_look_room "${ROOM_TIERS[@]}"
   for ((i = 0; i < ${#ROOM_TIERS[@]}; i++)); do
     [[ -z ${ROOM_BYTES[i]} || ${ROOM_BYTES[i]} -ge $NEED_DISK_BYTES ]] ||
       refuse "$EX_NOROOM" "${ROOM_TIERS[i]}" "${ROOM_BYTES[i]} bytes are free, one cell needs $NEED_DISK_BYTES" "free room there or expand the disk; nothing is shrunk or removed for it"
@@ -2320,7 +2321,7 @@ refuse_probe() { # <probe>
 
 # What was made for a cell that does not begin, or that needs it no more.
 drop_room() {
-  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}"
+  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}" || :
   [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 
@@ -2381,7 +2382,8 @@ start_group() { # <log> <function> <words...>
   local log=$1 prepare=$2 own=1
   shift 2
   command -v setsid >/dev/null 2>&1 || own=0
-  ((own)) || set -m
+  # Begun under job control too, for SHELLOPTS hands it on: then setsid would fork, and what we wait for would end at once.
+  if ((own)); then set +m; else set -m; fi
   (
     # Without job control bash has a background child ignore INT, and the cell would inherit that.
     trap - INT QUIT TERM HUP USR1 USR2 EXIT
@@ -2573,6 +2575,9 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
   local one round=0 last
   find_cell_processes "$1" "$2" "$4"
   ((${#LEFT[@]} > 0)) || return 0
+  # What it writes until it is gone belongs to what the cell has left.
+  # shellcheck disable=SC2034 # of run_one
+  LOOKING=0
   for one in "${LEFT[@]}"; do
     log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
     ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :
@@ -2651,6 +2656,12 @@ has_evidence() { # returns: 0, or 1 with the reason in REPLY
 looks_complete() {
   local REPLY
   ((${#REQUIRED[@]} > 0)) && has_evidence
+}
+
+# Is no required item a folder?
+names_files() {
+  local item
+  for item in "${REQUIRED[@]}"; do [[ ! -d $CELL_DIR/$item ]] || return 1; done
 }
 
 # lib/classify.bash: why did a cell end? A class with its evidence, for what to do next hangs on it.
@@ -2885,7 +2896,8 @@ classify_disk() {
 
 # Which cell, and what run_queue knows of it already. Where nothing comes, run_queue is gone or has none left.
 hear_cell() { # sets CELL and what else is handed over    returns: 1 where nothing comes
-  local line n
+  # By bytes: in another locale a command's last byte, should it begin a character, takes the end of the line with it.
+  local line n LC_ALL=C
   local -a said=()
   # No command of ours is to read what is meant for us.
   exec {TOLD_FD}<&0 </dev/null
@@ -2908,7 +2920,7 @@ prepare_ahead() { # sets PREPARED_AT
   trap 'drop_room; exit "$EX_AGAIN"' EXIT
   LOGGED=0
   prepare
-  trap - EXIT
+  trap drop_room EXIT
   exec 2>&"$SAID_FD" {SAID_FD}>&-
   ((LOGGED != 0)) || PREPARED_AT=$SECONDS
 }
@@ -2917,6 +2929,8 @@ await_go() { # returns: 1 where the word does not come
   local line
   IFS= read -r -u "$TOLD_FD" line && [[ $line == 'go '* ]] || return 1
   ENV_SPEC=${line#go }
+  # Run_queue had no cell when it would have asked.
+  [[ -n $ENV_SPEC ]] || PREPARED_AT=-1
   exec {TOLD_FD}<&-
 }
 
@@ -3034,13 +3048,13 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
   drop_dead_room
 }
 
-# Room that killed attempts have kept; a living runner's stays.
+# Room that killed attempts have kept; a living runner's stays. In a container nobody may collect the dead: they stay as zombies.
 drop_dead_room() {
-  local file pid
+  local REPLY file pid
   for file in "$D/state/.$CELL.json."*.tmp "$B/records/.$CELL.json."*.tmp; do
     pid=${file%.tmp}
     pid=${pid##*.}
-    [[ ! -e $file || -d /proc/$pid ]] || rm -f -- "$file"
+    [[ ! -e $file ]] || start_ticks "$pid" || rm -f -- "$file"
   done
 }
 
@@ -3075,6 +3089,7 @@ take_cell() {
   STARTED=$REPLY
   # Lost in a power cut, it is unknown, as it would be with it: the claim is flushed already.
   write_cell running '' '' begun || refuse "$EX_NOROOM" "$D/state/$CELL.json" "it cannot be written" "look at the data tier: room, rights"
+  trap - EXIT
   keep_room
   event running "$CELL" "$ATTEMPT" "process $$"
 }
@@ -3228,8 +3243,9 @@ run_cell() {
     WATCH_PID=$!
     wait_group
     CELL_ALIVE=0
-    # Looked at beside what follows; what is left of the cell, should it still write, is ended before anything is read.
-    if ((CELL_RC == 0)) && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
+    # Looked at beside what follows, where what is required has a name of its own: a folder may get a file until the last process
+    # of the cell is gone, and one that is found alive has all be looked at again.
+    if ((CELL_RC == 0)) && names_files && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
     stop_watchers
     { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
@@ -3365,17 +3381,23 @@ parse_words() { # <words...>    sets CELL QUEUE_FILE ADOPT; returns 64
 main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
+  # Until the cell begins nothing of ours stays, whatever ends us: whoever looks again may find that another has run it.
+  trap drop_room EXIT
   if [[ $WAIT == true ]]; then
-    hear_cell || return 0
+    # Nothing was done: 0 would say that the cell is.
+    hear_cell || return "$EX_AGAIN"
     prepare_ahead
-    await_go || { drop_room && return 0; }
-    ((PREPARED_AT >= 0 && SECONDS - PREPARED_AT <= 1)) || prepare
+    await_go || return "$EX_AGAIN"
+    still_prepared || prepare
   else
     prepare
   fi
   case $CELL_NEXT in
     nothing) claim 'done already' "cell $CELL" "$B/records/$CELL.json" ;;
-    sync) finish_sync ;;
+    sync)
+      drop_dead_room
+      finish_sync
+      ;;
     run) run_attempt ;;
   esac
 }
@@ -3389,6 +3411,15 @@ prepare() {
   CELL_DIR=$D/cells/$CELL
   judge_cell
   [[ $CELL_NEXT != run ]] || gate_cell
+}
+
+# Does what was looked at ahead of time hold? Not for long, and what costs nothing is looked at once more: the cell before may have
+# taken a folder away, another runner may have begun this one.
+still_prepared() {
+  local claim
+  ((PREPARED_AT >= 0 && SECONDS - PREPARED_AT <= 1)) && [[ -d $CODE_DIR && -d $D/state && -d $B/records ]] || return 1
+  printf -v claim '%s/claims/%s/%03d' "$D" "$CELL" $((${CLAIM_N:-0} + 1))
+  [[ ! -e $claim ]]
 }
 
 run_attempt() {

@@ -738,7 +738,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     # By patterns, not by a regular expression: bash would compile it anew for each line.
     if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
       -n ${seen[${name,,}]-} ]]; then
-      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+      refuse_line "$file:$n" "$line" "$name" "$command" "${name:+${seen[${name,,}]-}}"
     fi
     seen[${name,,}]=$n
     QUEUE_NAMES+=("$name")
@@ -767,7 +767,7 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=$'\n'${names[*]}
   [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
   for name in "${names[@]}"; do
-    ((${#name} <= 128)) || return 1
+    [[ -n $name ]] && ((${#name} <= 128)) || return 1
     seen[${name,,}]=1
   done
   ((${#seen[@]} == ${#lines[@]})) || return 1
@@ -788,11 +788,11 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
-  stat_begin "$@"
-  stat_end
+  begin_stat "$@"
+  end_stat
 }
 # The two halves of it: stat runs beside us, while something else is done.
-stat_begin() { # <path...>    sets STAT_FD for stat_end
+begin_stat() { # <path...>    sets STAT_FD for end_stat
   exec {STAT_FD}< <(
     while (($# > 500)); do
       TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
@@ -801,7 +801,7 @@ stat_begin() { # <path...>    sets STAT_FD for stat_end
     (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
   )
 }
-stat_end() {
+end_stat() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
@@ -832,11 +832,11 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  hash_begin "$@"
-  hash_end
+  begin_hash "$@"
+  end_hash
 }
 # The two halves of it: little is read beside us, while something else is done. No other digests are taken in between.
-hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
+begin_hash() { # <path...>    sets HASH_FD and HASH_N for end_hash
   local REPLY path line all=0
   declare -gA SUM_OF
   SUM_OF=() HASH_FD='' HASH_N=$#
@@ -856,7 +856,7 @@ hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
     share_out "$REPLY" "$@"
   fi
 }
-hash_end() { # returns: 0, or 1 where a file could not be read
+end_hash() { # returns: 0, or 1 where a file could not be read
   if [[ -n $HASH_FD ]]; then
     read_sums <&"$HASH_FD"
     exec {HASH_FD}<&-
@@ -903,7 +903,7 @@ share_out() { # <workers> <path...>
 # after 60 s.
 describe_environment() {
   local said=''
-  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  [[ -n ${DESCRIBE_FD-} ]] || begin_describing
   IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
   exec {DESCRIBE_FD}<&-
   DESCRIBE_FD=''
@@ -916,7 +916,7 @@ describe_environment() {
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
 }
 # The interpreter is asked beside us, while something else is done.
-describe_begin() { # sets DESCRIBE_FD
+begin_describing() { # sets DESCRIBE_FD
   local run=()
   if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
   # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
@@ -936,11 +936,11 @@ gpu_driver() { # into REPLY
 # packages are looked for, and how the interpreter and those folders lie there (a package that comes or goes changes its
 # folder). Into REPLY; empty where it cannot be told: a script in the interpreter's place may start another one each time.
 environment_key() { # <folders, a line each>
-  key_begin "$1"
-  key_end
+  begin_key "$1"
+  end_key
 }
 # The two halves of it: the look runs beside us, while something else is done.
-key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
+begin_key() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for end_key
   local REPLY path head=''
   KEY_FD=''
   path=$(type -P "$PY") && [[ -n $1 ]] || return 0
@@ -950,33 +950,33 @@ key_begin() { # <folders>    sets KEY_FD KEY_HEAD KEY_PATHS for key_end
   KEY_HEAD="$REPLY|$PY|${PYTHONPATH-}|${PYTHONHOME-}|${PYTHONUSERBASE-}|${PYTHONNOUSERSITE-}"
   KEY_PATHS=("$path" "${path%/*}/../pyvenv.cfg")
   while IFS= read -r path; do KEY_PATHS+=("$path"); done <<<"$1"
-  stat_begin "${KEY_PATHS[@]}"
+  begin_stat "${KEY_PATHS[@]}"
   KEY_FD=$STAT_FD
 }
-key_end() { # into REPLY
+end_key() { # into REPLY
   local path
   REPLY=''
   [[ -n $KEY_FD ]] || return 0
   STAT_FD=$KEY_FD KEY_FD=''
-  stat_end
+  end_stat
   REPLY=$KEY_HEAD
   for path in "${KEY_PATHS[@]}"; do REPLY+=$'\n'"$path"$'\t'"${STAT_OF[$path]-}"; done
 }
 
 # The digest of the description that the run has, if that is still true of this environment. Into REPLY.
 known_environment() { # returns: 0, or 1: ask the interpreter
-  [[ -n ${KNOWN_SPEC-} ]] || known_begin || return 1
-  key_end
+  [[ -n ${KNOWN_SPEC-} ]] || begin_known || return 1
+  end_key
   [[ -n $REPLY && $REPLY == "$KNOWN_KEY" ]] && REPLY=$KNOWN_SPEC
 }
-known_begin() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
+begin_known() { # sets KNOWN_SPEC KNOWN_KEY    returns: 1 where the run has none
   local REPLY path where=''
   read_text "$D/.environment.key" && [[ $REPLY =~ ^[0-9a-f]{8}$'\n' && -s $D/environment.txt ]] || return 1
   KNOWN_SPEC=${REPLY%%$'\n'*} KNOWN_KEY=${REPLY#*$'\n'}
   # The folders are its lines behind the first three: the settings, the interpreter, its pyvenv.cfg.
   while IFS= read -r path; do where+=${path%$'\t'*}$'\n'; done <<<"$KNOWN_KEY"
   where=${where#*$'\n'*$'\n'*$'\n'}
-  key_begin "${where%$'\n'}"
+  begin_key "${where%$'\n'}"
 }
 
 # The digest into ENV_SPEC, the description into D/environment.txt. A run that goes on in another environment says so.
@@ -1121,11 +1121,13 @@ read_states() {
   end_states
 }
 # The two halves of it: awk reads beside us, while something else is done.
-begin_states() { # sets STATES_FD
+begin_states() { # [the records to read: all]    sets STATES_FD
+  (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
+  # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
-    printf '%s\n' "$B/records"/*.json "$D/state"/*.json
+    printf '%s\n' "$@"
     [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
-  } 2>/dev/null | awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
+  } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
       RS = "\001"; text = ""
@@ -1175,17 +1177,44 @@ begin_states() { # sets STATES_FD
         delete of_b[n]
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
-    }')
+      print "."
+    }' 2>/dev/null)
 }
 end_states() {
-  local line text IFS=$'\n'
   declare -gA RECORD_OF=()
+  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known"
+}
+take_states() { # returns: 1 where awk has not come to its end
+  local line text IFS=$'\n'
   # By the thousand characters: from a pipe bash takes lines one character at a time.
   read -r -N 1000000000 -u "$STATES_FD" text || :
   exec {STATES_FD}<&-
+  [[ $text == .$'\n' || $text == *$'\n.\n' ]] || return 1
+  text=${text%.$'\n'}
   set -f
   for line in $text; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
   set +f
+}
+# Some awks give up at a record that cannot be read (a folder in its place, a fault of the disk): the others once more without it.
+read_sound() { # returns: 1 where that fails too
+  local file name
+  local -a sound=() unread=()
+  for file in "$B/records"/*.json "$D/state"/*.json; do
+    if { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
+  done
+  RECORD_OF=()
+  begin_states "${sound[@]-$D/state/*.json}"
+  take_states || return
+  for file in ${unread[@]+"${unread[@]}"}; do
+    log "$file cannot be read: unknown"
+    name=${file##*/} && name=${name%.json}
+    if [[ ${file%/*} == "$B/records" ]]; then
+      [[ -z ${RECORD_OF[$name]-} ]] || RECORD_OF[$name]=2${RECORD_OF[$name]:1}
+      RECORD_OF[$name]=${RECORD_OF[$name]-2$'\037unknown\037\037\037\037\037\037'}
+    else
+      RECORD_OF[$name]=${RECORD_OF[$name]-0$'\037unknown\037\037\037\037\037\037'}
+    fi
+  done
 }
 
 # One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.
@@ -1371,6 +1400,8 @@ begin_warm() { # <slot> <index>    returns: 0, or 1: it has to be begun cold
 drop_warm() {
   [[ -n $WARM_PID ]] || return 0
   exec {GO_FD}>&-
+  # It may hang at a mount that is dead; who stops us is not to wait for that.
+  [[ -z $STOPPING ]] || kill -TERM "$WARM_PID" 2>/dev/null || :
   { wait "$WARM_PID"; } 2>/dev/null || :
   WARM_PID=''
 }
@@ -1400,33 +1431,23 @@ begin_cold() { # <slot> <index>
 }
 
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
-# that cannot be done, run_one makes its own. In two halves: it runs beside us, while something else is done.
-begin_digests() { # <index>    sets DIGEST_FD and what end_digests needs
-  local i fd
-  local -a paths=()
-  DIGEST_AT=() DIGEST_FDS=() DIGEST_FD=''
-  command -v sha256sum >/dev/null 2>&1 || return 0
-  for ((i = $1; i < ${#P_NAME[@]} && ${#DIGEST_AT[@]} < 32; i++)); do
-    [[ ${P_PHASE[i]} == todo && -z ${P_SHA[i]-} ]] || continue
-    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
-    DIGEST_AT+=("$i") DIGEST_FDS+=("$fd") paths+=("/dev/fd/$fd")
-  done
-  exec {DIGEST_FD}< <(exec sha256sum "${paths[@]}" 2>/dev/null)
-}
+# that cannot be done, run_one makes its own.
 have_digest() { # <index>
-  end_digests
-  [[ -n ${P_SHA[$1]-} ]] || { begin_digests "$1" && end_digests; }
-}
-end_digests() {
-  local i=0 fd line
-  [[ -n $DIGEST_FD ]] || return 0
+  local i fd line
+  local -a at=() fds=() paths=()
+  [[ -z ${P_SHA[$1]-} ]] && command -v sha256sum >/dev/null 2>&1 || return 0
+  for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
+    [[ $i == "$1" || (${P_PHASE[i]} == todo && -z ${P_SHA[i]-}) ]] || continue
+    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
+    at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
+  done
+  i=0
   while IFS= read -r line; do
-    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "/dev/fd/${DIGEST_FDS[i]-}" ]] || break
-    P_SHA[DIGEST_AT[i]]=${line:0:64}
+    [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
+    P_SHA[at[i]]=${line:0:64}
     i=$((i + 1))
-  done <&"$DIGEST_FD"
-  for fd in "$DIGEST_FD" ${DIGEST_FDS[@]+"${DIGEST_FDS[@]}"}; do exec {fd}<&-; done
-  DIGEST_FD=''
+  done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
+  for fd in ${fds[@]+"${fds[@]}"}; do exec {fd}<&-; done
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
@@ -1519,7 +1540,9 @@ never_began() { # <cell> <state>
 judge_refusal() { # <index> <exit code>
   local name=${P_NAME[$1]}
   case $2 in
-    0) P_PHASE[$1]=ok ;; # it found the cell committed
+    0) # it found the cell committed, or its word is worth nothing
+      if [[ -s $B/records/$name.json ]]; then P_PHASE[$1]=ok; else judge_interrupted "$1"; fi
+      ;;
     "$EX_BUSY") P_PHASE[$1]=busy ;;
     "$EX_INTEGRITY") P_PHASE[$1]=failed ;;
     "$EX_USAGE" | "$EX_MISSING" | "$EX_NOROOM" | "$EX_COPY" | "$EX_GATE" | "$EX_CONFIG")
@@ -1977,7 +2000,7 @@ main() {
   [[ -z $QUEUE_FILE || $QUEUE_FILE == /* ]] || QUEUE_FILE=$PWD/$QUEUE_FILE
   assign_gpus
   P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() P_COLD=() SLOT_PID=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
-  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID='' DIGEST_FD='' ROSTER_N=0
+  NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID='' ROSTER_N=0
   if [[ $DRY == true ]]; then
     dry_run
     return
@@ -1985,7 +2008,7 @@ main() {
   # Which environment this is takes longest to find out, the more so for a new run, which has to ask the interpreter.
   run_places
   if [[ -z ${ENV_SPEC-} ]]; then
-    if [[ -e $D/.environment.key ]]; then known_begin || :; else describe_begin; fi
+    if [[ -e $D/.environment.key ]]; then begin_known || :; else begin_describing; fi
   fi
   open_run false "$SHARD" "$ADOPT"
   RUN_ONE=("$SELF_DIR/run_one.sh" --queue "$D/queue.tsv")

@@ -416,7 +416,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     # By patterns, not by a regular expression: bash would compile it anew for each line.
     if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
       -n ${seen[${name,,}]-} ]]; then
-      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+      refuse_line "$file:$n" "$line" "$name" "$command" "${name:+${seen[${name,,}]-}}"
     fi
     seen[${name,,}]=$n
     QUEUE_NAMES+=("$name")
@@ -445,7 +445,7 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=$'\n'${names[*]}
   [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
   for name in "${names[@]}"; do
-    ((${#name} <= 128)) || return 1
+    [[ -n $name ]] && ((${#name} <= 128)) || return 1
     seen[${name,,}]=1
   done
   ((${#seen[@]} == ${#lines[@]})) || return 1
@@ -502,11 +502,13 @@ read_states() {
   end_states
 }
 # The two halves of it: awk reads beside us, while something else is done.
-begin_states() { # sets STATES_FD
+begin_states() { # [the records to read: all]    sets STATES_FD
+  (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
+  # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
-    printf '%s\n' "$B/records"/*.json "$D/state"/*.json
+    printf '%s\n' "$@"
     [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
-  } 2>/dev/null | awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
+  } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
       RS = "\001"; text = ""
@@ -556,17 +558,44 @@ begin_states() { # sets STATES_FD
         delete of_b[n]
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
-    }')
+      print "."
+    }' 2>/dev/null)
 }
 end_states() {
-  local line text IFS=$'\n'
   declare -gA RECORD_OF=()
+  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known"
+}
+take_states() { # returns: 1 where awk has not come to its end
+  local line text IFS=$'\n'
   # By the thousand characters: from a pipe bash takes lines one character at a time.
   read -r -N 1000000000 -u "$STATES_FD" text || :
   exec {STATES_FD}<&-
+  [[ $text == .$'\n' || $text == *$'\n.\n' ]] || return 1
+  text=${text%.$'\n'}
   set -f
   for line in $text; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
   set +f
+}
+# Some awks give up at a record that cannot be read (a folder in its place, a fault of the disk): the others once more without it.
+read_sound() { # returns: 1 where that fails too
+  local file name
+  local -a sound=() unread=()
+  for file in "$B/records"/*.json "$D/state"/*.json; do
+    if { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
+  done
+  RECORD_OF=()
+  begin_states "${sound[@]-$D/state/*.json}"
+  take_states || return
+  for file in ${unread[@]+"${unread[@]}"}; do
+    log "$file cannot be read: unknown"
+    name=${file##*/} && name=${name%.json}
+    if [[ ${file%/*} == "$B/records" ]]; then
+      [[ -z ${RECORD_OF[$name]-} ]] || RECORD_OF[$name]=2${RECORD_OF[$name]:1}
+      RECORD_OF[$name]=${RECORD_OF[$name]-2$'\037unknown\037\037\037\037\037\037'}
+    else
+      RECORD_OF[$name]=${RECORD_OF[$name]-0$'\037unknown\037\037\037\037\037\037'}
+    fi
+  done
 }
 
 # One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.

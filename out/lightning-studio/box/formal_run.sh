@@ -809,7 +809,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
     # By patterns, not by a regular expression: bash would compile it anew for each line.
     if [[ $name == *[!A-Za-z0-9._=,+@-]* || $name != [A-Za-z0-9]* || ${#name} -gt 128 || $command == "$line" || ${command//$'\t'/} == *[[:cntrl:]]* || $command != *[![:space:]]* ||
       -n ${seen[${name,,}]-} ]]; then
-      refuse_line "$file:$n" "$line" "$name" "$command" "${seen[${name,,}]-}"
+      refuse_line "$file:$n" "$line" "$name" "$command" "${name:+${seen[${name,,}]-}}"
     fi
     seen[${name,,}]=$n
     QUEUE_NAMES+=("$name")
@@ -838,7 +838,7 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=$'\n'${names[*]}
   [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
   for name in "${names[@]}"; do
-    ((${#name} <= 128)) || return 1
+    [[ -n $name ]] && ((${#name} <= 128)) || return 1
     seen[${name,,}]=1
   done
   ((${#seen[@]} == ${#lines[@]})) || return 1
@@ -895,11 +895,13 @@ read_states() {
   end_states
 }
 # The two halves of it: awk reads beside us, while something else is done.
-begin_states() { # sets STATES_FD
+begin_states() { # [the records to read: all]    sets STATES_FD
+  (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
+  # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
-    printf '%s\n' "$B/records"/*.json "$D/state"/*.json
+    printf '%s\n' "$@"
     [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
-  } 2>/dev/null | awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
+  } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
       RS = "\001"; text = ""
@@ -949,17 +951,44 @@ begin_states() { # sets STATES_FD
         delete of_b[n]
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
-    }')
+      print "."
+    }' 2>/dev/null)
 }
 end_states() {
-  local line text IFS=$'\n'
   declare -gA RECORD_OF=()
+  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known"
+}
+take_states() { # returns: 1 where awk has not come to its end
+  local line text IFS=$'\n'
   # By the thousand characters: from a pipe bash takes lines one character at a time.
   read -r -N 1000000000 -u "$STATES_FD" text || :
   exec {STATES_FD}<&-
+  [[ $text == .$'\n' || $text == *$'\n.\n' ]] || return 1
+  text=${text%.$'\n'}
   set -f
   for line in $text; do RECORD_OF[${line%%$'\037'*}]=${line#*$'\037'}; done
   set +f
+}
+# Some awks give up at a record that cannot be read (a folder in its place, a fault of the disk): the others once more without it.
+read_sound() { # returns: 1 where that fails too
+  local file name
+  local -a sound=() unread=()
+  for file in "$B/records"/*.json "$D/state"/*.json; do
+    if { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
+  done
+  RECORD_OF=()
+  begin_states "${sound[@]-$D/state/*.json}"
+  take_states || return
+  for file in ${unread[@]+"${unread[@]}"}; do
+    log "$file cannot be read: unknown"
+    name=${file##*/} && name=${name%.json}
+    if [[ ${file%/*} == "$B/records" ]]; then
+      [[ -z ${RECORD_OF[$name]-} ]] || RECORD_OF[$name]=2${RECORD_OF[$name]:1}
+      RECORD_OF[$name]=${RECORD_OF[$name]-2$'\037unknown\037\037\037\037\037\037'}
+    else
+      RECORD_OF[$name]=${RECORD_OF[$name]-0$'\037unknown\037\037\037\037\037\037'}
+    fi
+  done
 }
 
 # One cell's record as it was read, into C_BUNDLE C_STATE C_CLASS C_ATTEMPT C_STARTED C_ENDED C_EXIT C_WHY.
@@ -1866,11 +1895,11 @@ gate_syntax() { # <folders of ours...>
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
-  stat_begin "$@"
-  stat_end
+  begin_stat "$@"
+  end_stat
 }
 # The two halves of it: stat runs beside us, while something else is done.
-stat_begin() { # <path...>    sets STAT_FD for stat_end
+begin_stat() { # <path...>    sets STAT_FD for end_stat
   exec {STAT_FD}< <(
     while (($# > 500)); do
       TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
@@ -1879,7 +1908,7 @@ stat_begin() { # <path...>    sets STAT_FD for stat_end
     (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
   )
 }
-stat_end() {
+end_stat() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
@@ -1910,11 +1939,11 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  hash_begin "$@"
-  hash_end
+  begin_hash "$@"
+  end_hash
 }
 # The two halves of it: little is read beside us, while something else is done. No other digests are taken in between.
-hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
+begin_hash() { # <path...>    sets HASH_FD and HASH_N for end_hash
   local REPLY path line all=0
   declare -gA SUM_OF
   SUM_OF=() HASH_FD='' HASH_N=$#
@@ -1934,7 +1963,7 @@ hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
     share_out "$REPLY" "$@"
   fi
 }
-hash_end() { # returns: 0, or 1 where a file could not be read
+end_hash() { # returns: 0, or 1 where a file could not be read
   if [[ -n $HASH_FD ]]; then
     read_sums <&"$HASH_FD"
     exec {HASH_FD}<&-
@@ -1981,7 +2010,7 @@ share_out() { # <workers> <path...>
 # after 60 s.
 describe_environment() {
   local said=''
-  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  [[ -n ${DESCRIBE_FD-} ]] || begin_describing
   IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
   exec {DESCRIBE_FD}<&-
   DESCRIBE_FD=''
@@ -1994,7 +2023,7 @@ describe_environment() {
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
 }
 # The interpreter is asked beside us, while something else is done.
-describe_begin() { # sets DESCRIBE_FD
+begin_describing() { # sets DESCRIBE_FD
   local run=()
   if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
   # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.

@@ -285,11 +285,11 @@ hash_text() { # <text>    sets REPLY
 
 # What `stat` says of each path, links followed, into STAT_OF[path]: "size|inode|mtime|ctime". Not there: no entry.
 stat_many() { # <path...>
-  stat_begin "$@"
-  stat_end
+  begin_stat "$@"
+  end_stat
 }
 # The two halves of it: stat runs beside us, while something else is done.
-stat_begin() { # <path...>    sets STAT_FD for stat_end
+begin_stat() { # <path...>    sets STAT_FD for end_stat
   exec {STAT_FD}< <(
     while (($# > 500)); do
       TZ=UTC0 stat -L -c '%s|%i|%y|%z|%n' -- "${@:1:500}" 2>/dev/null
@@ -298,7 +298,7 @@ stat_begin() { # <path...>    sets STAT_FD for stat_end
     (($# == 0)) || TZ=UTC0 exec stat -L -c '%s|%i|%y|%z|%n' -- "$@" 2>/dev/null
   )
 }
-stat_end() {
+end_stat() {
   local line rest
   declare -gA STAT_OF
   STAT_OF=()
@@ -329,11 +329,11 @@ hash_workers() { # <files>    into REPLY
 # Digests of absolute paths, into SUM_OF[path]. The names hold no control character and no backslash.
 # Work is shared out by the sizes in STAT_OF, biggest burden never on the worker that has most already.
 hash_many() { # <path...>    returns: 0, or 1 where a file could not be read (it has no entry)
-  hash_begin "$@"
-  hash_end
+  begin_hash "$@"
+  end_hash
 }
 # The two halves of it: little is read beside us, while something else is done. No other digests are taken in between.
-hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
+begin_hash() { # <path...>    sets HASH_FD and HASH_N for end_hash
   local REPLY path line all=0
   declare -gA SUM_OF
   SUM_OF=() HASH_FD='' HASH_N=$#
@@ -353,7 +353,7 @@ hash_begin() { # <path...>    sets HASH_FD and HASH_N for hash_end
     share_out "$REPLY" "$@"
   fi
 }
-hash_end() { # returns: 0, or 1 where a file could not be read
+end_hash() { # returns: 0, or 1 where a file could not be read
   if [[ -n $HASH_FD ]]; then
     read_sums <&"$HASH_FD"
     exec {HASH_FD}<&-
@@ -1381,7 +1381,7 @@ check_variant() {
 # after 60 s.
 describe_environment() {
   local said=''
-  [[ -n ${DESCRIBE_FD-} ]] || describe_begin
+  [[ -n ${DESCRIBE_FD-} ]] || begin_describing
   IFS= read -r -d '' said <&"$DESCRIBE_FD" || :
   exec {DESCRIBE_FD}<&-
   DESCRIBE_FD=''
@@ -1394,7 +1394,7 @@ describe_environment() {
   REPLY="${said%%$'\n'*}"$'\n'"driver $REPLY"$'\n'
 }
 # The interpreter is asked beside us, while something else is done.
-describe_begin() { # sets DESCRIBE_FD
+begin_describing() { # sets DESCRIBE_FD
   local run=()
   if command -v timeout >/dev/null 2>&1; then run=(timeout 60); fi
   # By the names of the folders that installers write: to read every package's metadata takes seconds on a network disk.
