@@ -30,6 +30,8 @@ prepare_ahead() { # sets PREPARED_AT
   trap 'drop_room; exit "$EX_AGAIN"' EXIT
   LOGGED=0
   prepare
+  # The probes too: what is behind the word to go has less to flush.
+  if [[ $CELL_NEXT == run ]] && flush "${PROBES[@]}" && read_probes; then PROBED=1; fi
   trap drop_room EXIT
   exec 2>&"$SAID_FD" {SAID_FD}>&-
   ((LOGGED != 0)) || PREPARED_AT=$SECONDS
@@ -178,8 +180,8 @@ take_cell() {
   trap 'on_stop HUP' HUP
   trap 'on_stop USR1' USR1
   trap 'on_limit' USR2
-  take_claim "$CELL" "${PROBES[@]}" || rc=$?
-  if ((rc == 0)) && ! read_probes; then
+  if ((PROBED)); then take_claim "$CELL" || rc=$?; else take_claim "$CELL" "${PROBES[@]}" || rc=$?; fi
+  if ((rc == 0 && PROBED == 0)) && ! read_probes; then
     withdraw_claim
     refuse_probe "$REPLY"
   fi

@@ -46,11 +46,11 @@ gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   write_probes
 }
 
-PROBES=()
+PROBES=() PROBED=0
 # A probe for each tier. Each lies where the cell's record will be written next.
 write_probes() {
   local file
-  PROBES=("$D/state/.$CELL.json.$$.tmp")
+  PROBED=0 PROBES=("$D/state/.$CELL.json.$$.tmp")
   [[ $B == "$D" ]] || PROBES+=("$B/records/.$CELL.json.$$.tmp")
   printf -v PROBE_TEXT '%0*d' "$PROBE_BYTES" 0
   for file in "${PROBES[@]}"; do
@@ -80,6 +80,7 @@ drop_room() {
 
 # Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.
 keep_room() { # reads: D CELL
+  [[ ! -s $D/state/.$CELL.json.$$.tmp ]] || return 0
   printf '%0*d' "$PROBE_BYTES" 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
 }
 

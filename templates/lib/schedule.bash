@@ -16,12 +16,16 @@ plan_cells() { # of the cells that have come since the last time
     done
   fi
   ROSTER_N=${#QUEUE_NAMES[@]}
+  # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
+  P_PHASE=("${P_PHASE[@]:0:start}" "${P_NAME[@]/*/skipped}")
+  P_PHASE=("${P_PHASE[@]:0:${#P_NAME[@]}}")
+  i=$((start - 1))
   for name in "${P_NAME[@]:start}"; do
-    # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
-    [[ ${RECORD_OF[$name]-} != 1* ]] || { P_PHASE+=(skipped) && continue; }
-    first=${first:-${#P_PHASE[@]}}
-    P_PHASE+=(todo)
-    first_phase $((${#P_PHASE[@]} - 1))
+    i=$((i + 1))
+    [[ ${RECORD_OF[$name]-} != 1* ]] || continue
+    first=${first:-$i}
+    P_PHASE[i]=todo
+    first_phase "$i"
   done
   ((start > 0)) || NEXT=${first:-${#P_NAME[@]}}
 }
@@ -100,21 +104,32 @@ warm_up() { # [index of the cell]    sets WARM_PID WARM_INDEX GO_FD
   # Of several slots the one that will be free has its own GPUs.
   if (($# > 0 && SLOTS == 1)); then
     have_digest "$1"
-    tell_warm "$1" "${SLOT_GPUS[0]-}" || :
+    tell_warm "$1" "${P_AT[$1]}" "${SLOT_GPUS[0]-}" || :
   fi
 }
 # What run_one would else read, hash and find out again.
-tell_warm() { # <index> <GPUs>    returns: 0, or 1 where this command would not fit into a pipe
-  local command=${QUEUE_COMMANDS[P_AT[$1]]}
+tell_warm() { # <index> <its place in the roster> <GPUs>    returns: 0, or 1 where this command would not fit into a pipe
+  local command=${QUEUE_COMMANDS[$2]}
   [[ -n $WARM_PID ]] && ((${#command} <= 15000)) || return 1
-  printf '=%s\n' "${P_NAME[$1]}" "${P_AT[$1]}" "${P_SHA[$1]-}" "$OMP_NUM_THREADS" "$2" "$command" >&"$GO_FD"
+  printf '=%s\n' "${QUEUE_NAMES[$2]}" "$2" "${P_SHA[$1]-}" "$OMP_NUM_THREADS" "$3" "$command" >&"$GO_FD"
   WARM_INDEX=$1
+}
+# The first cell to run, told before all records are read: it will be the first that has none on the data tier, where a look is
+# cheap. Should it be another, that one is begun cold.
+tell_first() {
+  local i
+  [[ $SLOTS == 1 && -z $ONLY ]] || return 0
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    [[ ! -e $D/state/${QUEUE_NAMES[i]}.json ]] || continue
+    tell_warm "$i" "$i" "${SLOT_GPUS[0]-}" || :
+    return 0
+  done
 }
 begin_warm() { # <slot> <index>    returns: 0, or 1: it has to be begun cold
   [[ -n $WARM_PID && -z ${P_COLD[$2]-} && (-z $WARM_INDEX || $WARM_INDEX == "$2") ]] && kill -0 "$WARM_PID" 2>/dev/null || return 1
   if [[ -z $WARM_INDEX ]]; then
     have_digest "$2"
-    tell_warm "$2" "${SLOT_GPUS[$1]-}" || return 1
+    tell_warm "$2" "${P_AT[$2]}" "${SLOT_GPUS[$1]-}" || return 1
   fi
   printf 'go %s\n' "$ENV_SPEC" >&"$GO_FD"
   exec {GO_FD}>&-

@@ -442,12 +442,14 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=${odd[*]}
   [[ -z ${all//$'\n'/} ]] || return 1
   names=("${lines[@]%%$'\t'*}") commands=("${lines[@]#*$'\t'}")
-  all=$'\n'${names[*]}
+  all=$'\n'${names[*]}$'\n'
   [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
-  for name in "${names[@]}"; do
-    [[ -n $name ]] && ((${#name} <= 128)) || return 1
-    seen[${name,,}]=1
-  done
+  # A name that is too long would leave nothing here.
+  printf -v all '%129s' ''
+  odd=("${names[@]##${all// /?}*}")
+  all=$'\n'${odd[*]}$'\n'
+  [[ $all != *$'\n\n'* ]] || return 1
+  for name in "${names[@]}"; do seen[${name,,}]=1; done
   ((${#seen[@]} == ${#lines[@]})) || return 1
   QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }

@@ -764,12 +764,14 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=${odd[*]}
   [[ -z ${all//$'\n'/} ]] || return 1
   names=("${lines[@]%%$'\t'*}") commands=("${lines[@]#*$'\t'}")
-  all=$'\n'${names[*]}
+  all=$'\n'${names[*]}$'\n'
   [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
-  for name in "${names[@]}"; do
-    [[ -n $name ]] && ((${#name} <= 128)) || return 1
-    seen[${name,,}]=1
-  done
+  # A name that is too long would leave nothing here.
+  printf -v all '%129s' ''
+  odd=("${names[@]##${all// /?}*}")
+  all=$'\n'${odd[*]}$'\n'
+  [[ $all != *$'\n\n'* ]] || return 1
+  for name in "${names[@]}"; do seen[${name,,}]=1; done
   ((${#seen[@]} == ${#lines[@]})) || return 1
   QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }
@@ -1031,17 +1033,20 @@ check_places() { # reads merge_queue's own: source names known mine of n
 
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
 merge_queue() { # returns: 0; ADDED says how many cells are new
-  local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
+  local REPLY source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
   local -a names commands lines=()
   local -A known=() folded=()
   ADDED=0 MERGED_TEXT=''
   read_queue "$source"
   text=$QUEUE_TEXT
+  # The usual case: the run has all of it, and nothing else.
+  if [[ $of == 1 && -f $D/queue.tsv ]] && read_text "$D/queue.tsv" && [[ $REPLY == "$text" ]]; then
+    MERGED_TEXT=$text
+    return 0
+  fi
   names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
   if [[ -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
-    # The usual case: the run has all of it, and nothing else.
-    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || { MERGED_TEXT=$text && return 0; }
   else
     QUEUE_NAMES=() QUEUE_COMMANDS=()
   fi
@@ -1293,12 +1298,16 @@ plan_cells() { # of the cells that have come since the last time
     done
   fi
   ROSTER_N=${#QUEUE_NAMES[@]}
+  # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
+  P_PHASE=("${P_PHASE[@]:0:start}" "${P_NAME[@]/*/skipped}")
+  P_PHASE=("${P_PHASE[@]:0:${#P_NAME[@]}}")
+  i=$((start - 1))
   for name in "${P_NAME[@]:start}"; do
-    # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
-    [[ ${RECORD_OF[$name]-} != 1* ]] || { P_PHASE+=(skipped) && continue; }
-    first=${first:-${#P_PHASE[@]}}
-    P_PHASE+=(todo)
-    first_phase $((${#P_PHASE[@]} - 1))
+    i=$((i + 1))
+    [[ ${RECORD_OF[$name]-} != 1* ]] || continue
+    first=${first:-$i}
+    P_PHASE[i]=todo
+    first_phase "$i"
   done
   ((start > 0)) || NEXT=${first:-${#P_NAME[@]}}
 }
@@ -1377,21 +1386,32 @@ warm_up() { # [index of the cell]    sets WARM_PID WARM_INDEX GO_FD
   # Of several slots the one that will be free has its own GPUs.
   if (($# > 0 && SLOTS == 1)); then
     have_digest "$1"
-    tell_warm "$1" "${SLOT_GPUS[0]-}" || :
+    tell_warm "$1" "${P_AT[$1]}" "${SLOT_GPUS[0]-}" || :
   fi
 }
 # What run_one would else read, hash and find out again.
-tell_warm() { # <index> <GPUs>    returns: 0, or 1 where this command would not fit into a pipe
-  local command=${QUEUE_COMMANDS[P_AT[$1]]}
+tell_warm() { # <index> <its place in the roster> <GPUs>    returns: 0, or 1 where this command would not fit into a pipe
+  local command=${QUEUE_COMMANDS[$2]}
   [[ -n $WARM_PID ]] && ((${#command} <= 15000)) || return 1
-  printf '=%s\n' "${P_NAME[$1]}" "${P_AT[$1]}" "${P_SHA[$1]-}" "$OMP_NUM_THREADS" "$2" "$command" >&"$GO_FD"
+  printf '=%s\n' "${QUEUE_NAMES[$2]}" "$2" "${P_SHA[$1]-}" "$OMP_NUM_THREADS" "$3" "$command" >&"$GO_FD"
   WARM_INDEX=$1
+}
+# The first cell to run, told before all records are read: it will be the first that has none on the data tier, where a look is
+# cheap. Should it be another, that one is begun cold.
+tell_first() {
+  local i
+  [[ $SLOTS == 1 && -z $ONLY ]] || return 0
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    [[ ! -e $D/state/${QUEUE_NAMES[i]}.json ]] || continue
+    tell_warm "$i" "$i" "${SLOT_GPUS[0]-}" || :
+    return 0
+  done
 }
 begin_warm() { # <slot> <index>    returns: 0, or 1: it has to be begun cold
   [[ -n $WARM_PID && -z ${P_COLD[$2]-} && (-z $WARM_INDEX || $WARM_INDEX == "$2") ]] && kill -0 "$WARM_PID" 2>/dev/null || return 1
   if [[ -z $WARM_INDEX ]]; then
     have_digest "$2"
-    tell_warm "$2" "${SLOT_GPUS[$1]-}" || return 1
+    tell_warm "$2" "${P_AT[$2]}" "${SLOT_GPUS[$1]-}" || return 1
   fi
   printf 'go %s\n' "$ENV_SPEC" >&"$GO_FD"
   exec {GO_FD}>&-
@@ -2013,14 +2033,14 @@ main() {
   open_run false "$SHARD" "$ADOPT"
   RUN_ONE=("$SELF_DIR/run_one.sh" --queue "$D/queue.tsv")
   [[ $ADOPT != true ]] || RUN_ONE+=(--adopt)
+  warm_up
   begin_states
   merge_queue
   share_threads
+  tell_first
   end_states
-  warm_up
   plan_cells
   check_only
-  ((SLOTS > 1)) || ! next_todo || tell_warm "$REPLY" "${SLOT_GPUS[0]-}" || :
   know_environment
   run_plan
   finish

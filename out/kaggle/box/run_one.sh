@@ -884,12 +884,14 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=${odd[*]}
   [[ -z ${all//$'\n'/} ]] || return 1
   names=("${lines[@]%%$'\t'*}") commands=("${lines[@]#*$'\t'}")
-  all=$'\n'${names[*]}
+  all=$'\n'${names[*]}$'\n'
   [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
-  for name in "${names[@]}"; do
-    [[ -n $name ]] && ((${#name} <= 128)) || return 1
-    seen[${name,,}]=1
-  done
+  # A name that is too long would leave nothing here.
+  printf -v all '%129s' ''
+  odd=("${names[@]##${all// /?}*}")
+  all=$'\n'${odd[*]}$'\n'
+  [[ $all != *$'\n\n'* ]] || return 1
+  for name in "${names[@]}"; do seen[${name,,}]=1; done
   ((${#seen[@]} == ${#lines[@]})) || return 1
   QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }
@@ -2291,11 +2293,11 @@ gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   write_probes
 }
 
-PROBES=()
+PROBES=() PROBED=0
 # A probe for each tier. Each lies where the cell's record will be written next.
 write_probes() {
   local file
-  PROBES=("$D/state/.$CELL.json.$$.tmp")
+  PROBED=0 PROBES=("$D/state/.$CELL.json.$$.tmp")
   [[ $B == "$D" ]] || PROBES+=("$B/records/.$CELL.json.$$.tmp")
   printf -v PROBE_TEXT '%0*d' "$PROBE_BYTES" 0
   for file in "${PROBES[@]}"; do
@@ -2325,6 +2327,7 @@ drop_room() {
 
 # Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.
 keep_room() { # reads: D CELL
+  [[ ! -s $D/state/.$CELL.json.$$.tmp ]] || return 0
   printf '%0*d' "$PROBE_BYTES" 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
 }
 
@@ -2918,6 +2921,8 @@ prepare_ahead() { # sets PREPARED_AT
   trap 'drop_room; exit "$EX_AGAIN"' EXIT
   LOGGED=0
   prepare
+  # The probes too: what is behind the word to go has less to flush.
+  if [[ $CELL_NEXT == run ]] && flush "${PROBES[@]}" && read_probes; then PROBED=1; fi
   trap drop_room EXIT
   exec 2>&"$SAID_FD" {SAID_FD}>&-
   ((LOGGED != 0)) || PREPARED_AT=$SECONDS
@@ -3066,8 +3071,8 @@ take_cell() {
   trap 'on_stop HUP' HUP
   trap 'on_stop USR1' USR1
   trap 'on_limit' USR2
-  take_claim "$CELL" "${PROBES[@]}" || rc=$?
-  if ((rc == 0)) && ! read_probes; then
+  if ((PROBED)); then take_claim "$CELL" || rc=$?; else take_claim "$CELL" "${PROBES[@]}" || rc=$?; fi
+  if ((rc == 0 && PROBED == 0)) && ! read_probes; then
     withdraw_claim
     refuse_probe "$REPLY"
   fi

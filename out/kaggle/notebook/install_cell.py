@@ -203,18 +203,18 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "bc11cd5c1de21141c03c6f6b585354fbfff7ef0d2d0a516c15e17097b4e4fa58",
+ "box_digest": "4952413fa833941c1684006a116244aef4067b51b0f2ec97e4f89f4329e09e01",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "ae81a139424edf5005e88177704e05ef529455995b05fef748f1fcdaeba045aa",
+   "sha256": "0e0c9741168801ce09fb48a372f848c94cb52793fcaec64019744f0e70135d5d",
    "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "aadb71eefb84b4fe926f63f0a2a170e470cc2841ab0b487b384e79c4c6ea4abf",
+   "sha256": "164b4a862a5e908b4846197ddc454135853e2c629d00e205f7a7747706f42042",
    "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 60 61 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 31 32 34 35 36 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 88 89 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 114"
   },
   {
@@ -232,13 +232,13 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "ae84ee8612677ba2b06a69ff44380a8607fdb875ee47031270520ffa9fd52d01",
+   "sha256": "ffedb1b6e4a320e7804921afc68d63ce36db366ffa9495fcff113805cf6daec4",
    "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 114"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "33492291e7781d60bda848377db6bce7c99364674013a2652394a7598b2f871b",
+   "sha256": "49feaae3afde8ba8b162ee9ef8595d43a31a861494650fb0a13120f98ba7fe36",
    "paragraphs": "414 415 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 17 18 19 416 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 183 184 324 325 326 132 133 134 135 60 61 127 128 129 130 348 349 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 158 262 263 264 265 327 159 193 194 196 197 198 199 200 201 202 203 444 445 446 447 448 449 450 451 452 453 454 455 456 457 114"
   },
   {
@@ -256,7 +256,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "236b396303d22140da1b39b89cbed25af38e967af28a5b86d1b588ac30e64f43",
+   "sha256": "ca9dcca685d122b3d4cb6718251f6530b4c008590a476b0db405bb5f847fe052",
    "paragraphs": "539 540 2 3 4 5 6 7 8 9 10 11 12 14 18 19 541 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 162 164 165 166 167 542 543 544 545 546 547 548 549 550 551 552 553 114"
   }
  ]
@@ -1065,12 +1065,14 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=${odd[*]}
   [[ -z ${all//$'\\n'/} ]] || return 1
   names=("${lines[@]%%$'\\t'*}") commands=("${lines[@]#*$'\\t'}")
-  all=$'\\n'${names[*]}
+  all=$'\\n'${names[*]}$'\\n'
   [[ ${all//$'\\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\\n'[!A-Za-z0-9]* ]] || return 1
-  for name in "${names[@]}"; do
-    [[ -n $name ]] && ((${#name} <= 128)) || return 1
-    seen[${name,,}]=1
-  done
+  # A name that is too long would leave nothing here.
+  printf -v all '%129s' ''
+  odd=("${names[@]##${all// /?}*}")
+  all=$'\\n'${odd[*]}$'\\n'
+  [[ $all != *$'\\n\\n'* ]] || return 1
+  for name in "${names[@]}"; do seen[${name,,}]=1; done
   ((${#seen[@]} == ${#lines[@]})) || return 1
   QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }
@@ -2443,17 +2445,20 @@ check_places() { # reads merge_queue's own: source names known mine of n
 
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
 merge_queue() { # returns: 0; ADDED says how many cells are new
-  local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
+  local REPLY source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
   local -a names commands lines=()
   local -A known=() folded=()
   ADDED=0 MERGED_TEXT=''
   read_queue "$source"
   text=$QUEUE_TEXT
+  # The usual case: the run has all of it, and nothing else.
+  if [[ $of == 1 && -f $D/queue.tsv ]] && read_text "$D/queue.tsv" && [[ $REPLY == "$text" ]]; then
+    MERGED_TEXT=$text
+    return 0
+  fi
   names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
   if [[ -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
-    # The usual case: the run has all of it, and nothing else.
-    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || { MERGED_TEXT=$text && return 0; }
   else
     QUEUE_NAMES=() QUEUE_COMMANDS=()
   fi
@@ -5827,11 +5832,11 @@ gate_cell_room() { # reads: D B NEED_DISK_BYTES NEED_FILES
   write_probes
 }
 
-PROBES=()
+PROBES=() PROBED=0
 # A probe for each tier. Each lies where the cell's record will be written next.
 write_probes() {
   local file
-  PROBES=("$D/state/.$CELL.json.$$.tmp")
+  PROBED=0 PROBES=("$D/state/.$CELL.json.$$.tmp")
   [[ $B == "$D" ]] || PROBES+=("$B/records/.$CELL.json.$$.tmp")
   printf -v PROBE_TEXT '%0*d' "$PROBE_BYTES" 0
   for file in "${PROBES[@]}"; do
@@ -5861,6 +5866,7 @@ drop_room() {
 
 # Room for the next record, under the very name that it will be written by: a disk that the cell fills has none left else.
 keep_room() { # reads: D CELL
+  [[ ! -s $D/state/.$CELL.json.$$.tmp ]] || return 0
   printf '%0*d' "$PROBE_BYTES" 0 2>/dev/null >"$D/state/.$CELL.json.$$.tmp" || :
 }
 
@@ -6454,6 +6460,8 @@ prepare_ahead() { # sets PREPARED_AT
   trap 'drop_room; exit "$EX_AGAIN"' EXIT
   LOGGED=0
   prepare
+  # The probes too: what is behind the word to go has less to flush.
+  if [[ $CELL_NEXT == run ]] && flush "${PROBES[@]}" && read_probes; then PROBED=1; fi
   trap drop_room EXIT
   exec 2>&"$SAID_FD" {SAID_FD}>&-
   ((LOGGED != 0)) || PREPARED_AT=$SECONDS
@@ -6602,8 +6610,8 @@ take_cell() {
   trap 'on_stop HUP' HUP
   trap 'on_stop USR1' USR1
   trap 'on_limit' USR2
-  take_claim "$CELL" "${PROBES[@]}" || rc=$?
-  if ((rc == 0)) && ! read_probes; then
+  if ((PROBED)); then take_claim "$CELL" || rc=$?; else take_claim "$CELL" "${PROBES[@]}" || rc=$?; fi
+  if ((rc == 0 && PROBED == 0)) && ! read_probes; then
     withdraw_claim
     refuse_probe "$REPLY"
   fi
@@ -7063,12 +7071,16 @@ plan_cells() { # of the cells that have come since the last time
     done
   fi
   ROSTER_N=${#QUEUE_NAMES[@]}
+  # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
+  P_PHASE=("${P_PHASE[@]:0:start}" "${P_NAME[@]/*/skipped}")
+  P_PHASE=("${P_PHASE[@]:0:${#P_NAME[@]}}")
+  i=$((start - 1))
   for name in "${P_NAME[@]:start}"; do
-    # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
-    [[ ${RECORD_OF[$name]-} != 1* ]] || { P_PHASE+=(skipped) && continue; }
-    first=${first:-${#P_PHASE[@]}}
-    P_PHASE+=(todo)
-    first_phase $((${#P_PHASE[@]} - 1))
+    i=$((i + 1))
+    [[ ${RECORD_OF[$name]-} != 1* ]] || continue
+    first=${first:-$i}
+    P_PHASE[i]=todo
+    first_phase "$i"
   done
   ((start > 0)) || NEXT=${first:-${#P_NAME[@]}}
 }
@@ -7147,21 +7159,32 @@ warm_up() { # [index of the cell]    sets WARM_PID WARM_INDEX GO_FD
   # Of several slots the one that will be free has its own GPUs.
   if (($# > 0 && SLOTS == 1)); then
     have_digest "$1"
-    tell_warm "$1" "${SLOT_GPUS[0]-}" || :
+    tell_warm "$1" "${P_AT[$1]}" "${SLOT_GPUS[0]-}" || :
   fi
 }
 # What run_one would else read, hash and find out again.
-tell_warm() { # <index> <GPUs>    returns: 0, or 1 where this command would not fit into a pipe
-  local command=${QUEUE_COMMANDS[P_AT[$1]]}
+tell_warm() { # <index> <its place in the roster> <GPUs>    returns: 0, or 1 where this command would not fit into a pipe
+  local command=${QUEUE_COMMANDS[$2]}
   [[ -n $WARM_PID ]] && ((${#command} <= 15000)) || return 1
-  printf '=%s\\n' "${P_NAME[$1]}" "${P_AT[$1]}" "${P_SHA[$1]-}" "$OMP_NUM_THREADS" "$2" "$command" >&"$GO_FD"
+  printf '=%s\\n' "${QUEUE_NAMES[$2]}" "$2" "${P_SHA[$1]-}" "$OMP_NUM_THREADS" "$3" "$command" >&"$GO_FD"
   WARM_INDEX=$1
+}
+# The first cell to run, told before all records are read: it will be the first that has none on the data tier, where a look is
+# cheap. Should it be another, that one is begun cold.
+tell_first() {
+  local i
+  [[ $SLOTS == 1 && -z $ONLY ]] || return 0
+  for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
+    [[ ! -e $D/state/${QUEUE_NAMES[i]}.json ]] || continue
+    tell_warm "$i" "$i" "${SLOT_GPUS[0]-}" || :
+    return 0
+  done
 }
 begin_warm() { # <slot> <index>    returns: 0, or 1: it has to be begun cold
   [[ -n $WARM_PID && -z ${P_COLD[$2]-} && (-z $WARM_INDEX || $WARM_INDEX == "$2") ]] && kill -0 "$WARM_PID" 2>/dev/null || return 1
   if [[ -z $WARM_INDEX ]]; then
     have_digest "$2"
-    tell_warm "$2" "${SLOT_GPUS[$1]-}" || return 1
+    tell_warm "$2" "${P_AT[$2]}" "${SLOT_GPUS[$1]-}" || return 1
   fi
   printf 'go %s\\n' "$ENV_SPEC" >&"$GO_FD"
   exec {GO_FD}>&-
@@ -7525,14 +7548,14 @@ main() {
   open_run false "$SHARD" "$ADOPT"
   RUN_ONE=("$SELF_DIR/run_one.sh" --queue "$D/queue.tsv")
   [[ $ADOPT != true ]] || RUN_ONE+=(--adopt)
+  warm_up
   begin_states
   merge_queue
   share_threads
+  tell_first
   end_states
-  warm_up
   plan_cells
   check_only
-  ((SLOTS > 1)) || ! next_todo || tell_warm "$REPLY" "${SLOT_GPUS[0]-}" || :
   know_environment
   run_plan
   finish
@@ -9270,7 +9293,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="6b38ad5809364cf5592514f914ab39ffd468f667c282175ac61fc4b63437663e": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="2523a0247b3d395367fdd2b5b4f6480246a9c63d9ffca6d50aec0f3e709af197": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

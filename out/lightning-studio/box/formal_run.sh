@@ -835,12 +835,14 @@ take_plain() { # <text>    returns: 0, or 1 with nothing set
   all=${odd[*]}
   [[ -z ${all//$'\n'/} ]] || return 1
   names=("${lines[@]%%$'\t'*}") commands=("${lines[@]#*$'\t'}")
-  all=$'\n'${names[*]}
+  all=$'\n'${names[*]}$'\n'
   [[ ${all//$'\n'/} != *[!A-Za-z0-9._=,+@-]* && $all != *$'\n'[!A-Za-z0-9]* ]] || return 1
-  for name in "${names[@]}"; do
-    [[ -n $name ]] && ((${#name} <= 128)) || return 1
-    seen[${name,,}]=1
-  done
+  # A name that is too long would leave nothing here.
+  printf -v all '%129s' ''
+  odd=("${names[@]##${all// /?}*}")
+  all=$'\n'${odd[*]}$'\n'
+  [[ $all != *$'\n\n'* ]] || return 1
+  for name in "${names[@]}"; do seen[${name,,}]=1; done
   ((${#seen[@]} == ${#lines[@]})) || return 1
   QUEUE_NAMES=("${names[@]}") QUEUE_COMMANDS=("${commands[@]}")
 }
@@ -1081,17 +1083,20 @@ check_places() { # reads merge_queue's own: source names known mine of n
 
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
 merge_queue() { # returns: 0; ADDED says how many cells are new
-  local source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
+  local REPLY source=${QUEUE_FILE:-$SELF_DIR/queue.tsv} i n mine=$((${RUN_SHARD%/*} - 1)) of=${RUN_SHARD#*/} text
   local -a names commands lines=()
   local -A known=() folded=()
   ADDED=0 MERGED_TEXT=''
   read_queue "$source"
   text=$QUEUE_TEXT
+  # The usual case: the run has all of it, and nothing else.
+  if [[ $of == 1 && -f $D/queue.tsv ]] && read_text "$D/queue.tsv" && [[ $REPLY == "$text" ]]; then
+    MERGED_TEXT=$text
+    return 0
+  fi
   names=("${QUEUE_NAMES[@]}") commands=("${QUEUE_COMMANDS[@]}")
   if [[ -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
-    # The usual case: the run has all of it, and nothing else.
-    [[ $of != 1 || $QUEUE_TEXT != "$text" ]] || { MERGED_TEXT=$text && return 0; }
   else
     QUEUE_NAMES=() QUEUE_COMMANDS=()
   fi
