@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "4952413fa833941c1684006a116244aef4067b51b0f2ec97e4f89f4329e09e01",
+ "box_digest": "7665d6bf5b91f6dea9c10dd571085dbafd3b1e2fcadceb532d53b6fb6c3ea9a2",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -232,7 +232,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "ffedb1b6e4a320e7804921afc68d63ce36db366ffa9495fcff113805cf6daec4",
+   "sha256": "db7a377eb12f2187831b57d0f04ec98800cab2882d4aef93134bad8415c0599f",
    "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 114"
   },
   {
@@ -6432,50 +6432,6 @@ classify_disk() {
 # needs: exit log path file record proc hash room run queue results bundle claim cellenv limits group evidence classify
 # reads: CELL QUEUE_FILE ADOPT SELF_DIR and what open_run sets
 
-# --- told by run_queue, which has begun us ahead of time ---
-
-# Which cell, and what run_queue knows of it already. Where nothing comes, run_queue is gone or has none left.
-hear_cell() { # sets CELL and what else is handed over    returns: 1 where nothing comes
-  # By bytes: in another locale a command's last byte, should it begin a character, takes the end of the line with it.
-  local line n LC_ALL=C
-  local -a said=()
-  # No command of ours is to read what is meant for us.
-  exec {TOLD_FD}<&0 </dev/null
-  for n in 1 2 3 4 5 6; do
-    IFS= read -r -u "$TOLD_FD" line && [[ $line == =* ]] || return 1
-    said+=("${line#=}")
-  done
-  CELL=${said[0]} QUEUE_CELL=${said[0]} QUEUE_AT=${said[1]} QUEUE_SHA=${said[2]} QUEUE_COMMAND=${said[5]}
-  # Which environment this is comes with the word to go; nobody is to ask for it before.
-  export OMP_NUM_THREADS=${said[3]} ENV_SPEC=00000000
-  [[ -z ${said[4]} ]] || export CUDA_VISIBLE_DEVICES=${said[4]} CUDA_DEVICE_ORDER=PCI_BUS_ID
-}
-
-# While another cell runs, without a word. Should there be one to say, it is found again and said when it is our turn: by us, or,
-# where it refuses the cell, by a run_one that is begun then. GPUs, data and a proxy are not looked at while others use them.
-prepare_ahead() { # sets PREPARED_AT
-  PREPARED_AT=-1 STAGE=''
-  [[ -z $PROXY_HOOK ]] && ((NEED_GPUS == 0 && ${#DATA_PATHS[@]} == 0)) || return 0
-  exec {SAID_FD}>&2 2>/dev/null
-  trap 'drop_room; exit "$EX_AGAIN"' EXIT
-  LOGGED=0
-  prepare
-  # The probes too: what is behind the word to go has less to flush.
-  if [[ $CELL_NEXT == run ]] && flush "${PROBES[@]}" && read_probes; then PROBED=1; fi
-  trap drop_room EXIT
-  exec 2>&"$SAID_FD" {SAID_FD}>&-
-  ((LOGGED != 0)) || PREPARED_AT=$SECONDS
-}
-
-await_go() { # returns: 1 where the word does not come
-  local line
-  IFS= read -r -u "$TOLD_FD" line && [[ $line == 'go '* ]] || return 1
-  ENV_SPEC=${line#go }
-  # Run_queue had no cell when it would have asked.
-  [[ -n $ENV_SPEC ]] || PREPARED_AT=-1
-  exec {TOLD_FD}<&-
-}
-
 # The cell's command and index, from the one reader of queues. Sets COMMAND COMMAND_SHA CELL_INDEX.
 find_cell() {
   local REPLY file=${QUEUE_FILE:-$D/queue.tsv} i known=''
@@ -6878,6 +6834,52 @@ prune_cell() {
       ((keep)) || rm -rf -- "${path:?}" || log "could not remove $path"
     done
   done
+}
+
+# lib/ahead.bash: a run_one that run_queue has begun ahead of time: told of its cell, it looks, and waits for the word to go.
+# needs: exit file limits cell
+# reads: PROXY_HOOK NEED_GPUS DATA_PATHS
+
+# Which cell, and what run_queue knows of it already. Where nothing comes, run_queue is gone or has none left.
+hear_cell() { # sets CELL and what else is handed over    returns: 1 where nothing comes
+  # By bytes: in another locale a command's last byte, should it begin a character, takes the end of the line with it.
+  local line n LC_ALL=C
+  local -a said=()
+  # No command of ours is to read what is meant for us.
+  exec {TOLD_FD}<&0 </dev/null
+  for n in 1 2 3 4 5 6; do
+    IFS= read -r -u "$TOLD_FD" line && [[ $line == =* ]] || return 1
+    said+=("${line#=}")
+  done
+  CELL=${said[0]} QUEUE_CELL=${said[0]} QUEUE_AT=${said[1]} QUEUE_SHA=${said[2]} QUEUE_COMMAND=${said[5]}
+  # Which environment this is comes with the word to go; nobody is to ask for it before.
+  export OMP_NUM_THREADS=${said[3]} ENV_SPEC=00000000
+  [[ -z ${said[4]} ]] || export CUDA_VISIBLE_DEVICES=${said[4]} CUDA_DEVICE_ORDER=PCI_BUS_ID
+}
+
+# While another cell runs, without a word. Should there be one to say, it is found again and said when it is our turn: by us, or,
+# where it refuses the cell, by a run_one that is begun then. GPUs, data and a proxy are not looked at while others use them.
+prepare_ahead() { # sets PREPARED_AT
+  PREPARED_AT=-1 STAGE=''
+  [[ -z $PROXY_HOOK ]] && ((NEED_GPUS == 0 && ${#DATA_PATHS[@]} == 0)) || return 0
+  exec {SAID_FD}>&2 2>/dev/null
+  trap 'drop_room; exit "$EX_AGAIN"' EXIT
+  LOGGED=0
+  prepare
+  # The probes too: what is behind the word to go has less to flush.
+  if [[ $CELL_NEXT == run ]] && flush "${PROBES[@]}" && read_probes; then PROBED=1; fi
+  trap drop_room EXIT
+  exec 2>&"$SAID_FD" {SAID_FD}>&-
+  ((LOGGED != 0)) || PREPARED_AT=$SECONDS
+}
+
+await_go() { # returns: 1 where the word does not come
+  local line
+  IFS= read -r -u "$TOLD_FD" line && [[ $line == 'go '* ]] || return 1
+  ENV_SPEC=${line#go }
+  # Run_queue had no cell when it would have asked.
+  [[ -n $ENV_SPEC ]] || PREPARED_AT=-1
+  exec {TOLD_FD}<&-
 }
 
 usage() {
@@ -9293,7 +9295,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="2523a0247b3d395367fdd2b5b4f6480246a9c63d9ffca6d50aec0f3e709af197": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="565438f4fc85a1bfb088fc5a04bb60154e0a7304fe02188588451e85523578fb": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),
