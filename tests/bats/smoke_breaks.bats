@@ -20,7 +20,6 @@ small() { # <mount's options> : a tiny disk
   mkdir -p "$BATS_TEST_TMPDIR/small"
   mount -t tmpfs -o "$1" tmpfs "$BATS_TEST_TMPDIR/small" 2>/dev/null || missing_tool 'mount (root)'
 }
-no_trainer() { ! pgrep -f 'bash train.sh 1' >/dev/null; }
 
 # Case 61: killed anywhere, a record says passed only where a trial passed; the next smoke clears up and passes.
 @test "smoke: killed anywhere it never says more than it knows, and the next one clears up" {
@@ -49,7 +48,7 @@ no_trainer() { ! pgrep -f 'bash train.sh 1' >/dev/null; }
   : >"$HOLD"
   bash "$BOX/smoke.sh" >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 pgrep -f 'bash train.sh 1'
+  wait_for 10 trainer_runs
   kill -KILL "$pid"
   wait_for 10 no_trainer
   [[ -n $(ls -A "$SCRATCH/gpu-runbook") ]]
@@ -68,7 +67,7 @@ no_trainer() { ! pgrep -f 'bash train.sh 1' >/dev/null; }
   : >"$HOLD"
   bash "$BOX/smoke.sh" >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 pgrep -f 'bash train.sh 1'
+  wait_for 10 trainer_runs
   kill -HUP "$pid"
   rc=0
   wait "$pid" || rc=$?

@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "4699869c1b9bc78040a5ad6ef2efeafa8f8149df1f4204060594010b8e13424f",
+ "box_digest": "cb95a2a6c96ca236bed7052923a0f57bad781cc91ac31e06437450602f60c8d7",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -238,7 +238,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "d865247e956557be393ac166e24eab5d0217d4e9bdcce48000c2d51567dc818d",
+   "sha256": "900c66d275aa19986b323bbeccfcbe8ba33e6571f9e36c099271ba9bceafdecb",
    "paragraphs": "414 415 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 17 18 19 416 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 183 184 324 325 326 132 133 134 135 60 61 127 128 129 130 348 349 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 158 262 263 264 265 327 159 193 194 196 197 198 199 200 201 202 203 444 445 446 447 448 449 450 451 452 453 454 455 456 457 114"
   },
   {
@@ -7408,6 +7408,8 @@ stop_queue() { # <code> <why>
 prune_scratch() {
   local mark=''
   PRUNE_WAITS=''
+  # Who waits has made its folders there.
+  drop_warm
   { IFS= read -r mark <"$S/.gpu-runbook-scratch"; } 2>/dev/null || :
   if [[ $mark != "$RUN_ID" || -L $S || $S != */gpu-runbook/"$RUN" ]]; then
     log "scratch $S has no mark of this run: nothing is removed"
@@ -9298,7 +9300,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="f11eeb59661f8b2bc3ad44a8a6317e5476839665c24aa039e13186031c78cbf6": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="5d702d2c74299e191b892fb131311bee73fc8e091b6da40521059c783006459d": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "7665d6bf5b91f6dea9c10dd571085dbafd3b1e2fcadceb532d53b6fb6c3ea9a2",
+ "box_digest": "bd589cda80cd26ffd6fbb515668a1a5352b069751fd2d7f3aee58f8f0c6db170",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -238,7 +238,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "49feaae3afde8ba8b162ee9ef8595d43a31a861494650fb0a13120f98ba7fe36",
+   "sha256": "08903447247a530b824ea2b240631a3278952a0877ef6e86811128ccb6caadf1",
    "paragraphs": "414 415 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 17 18 19 416 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 183 184 324 325 326 132 133 134 135 60 61 127 128 129 130 348 349 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 158 262 263 264 265 327 159 193 194 196 197 198 199 200 201 202 203 444 445 446 447 448 449 450 451 452 453 454 455 456 457 114"
   },
   {
@@ -7405,6 +7405,8 @@ stop_queue() { # <code> <why>
 prune_scratch() {
   local mark=''
   PRUNE_WAITS=''
+  # Who waits has made its folders there.
+  drop_warm
   { IFS= read -r mark <"$S/.gpu-runbook-scratch"; } 2>/dev/null || :
   if [[ $mark != "$RUN_ID" || -L $S || $S != */gpu-runbook/"$RUN" ]]; then
     log "scratch $S has no mark of this run: nothing is removed"
@@ -9295,7 +9297,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="565438f4fc85a1bfb088fc5a04bb60154e0a7304fe02188588451e85523578fb": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="cbb8c845e5c020515c88ad0966f03df1c7e3b450440f5406952c360fa61e7948": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -1630,6 +1630,8 @@ stop_queue() { # <code> <why>
 prune_scratch() {
   local mark=''
   PRUNE_WAITS=''
+  # Who waits has made its folders there.
+  drop_warm
   { IFS= read -r mark <"$S/.gpu-runbook-scratch"; } 2>/dev/null || :
   if [[ $mark != "$RUN_ID" || -L $S || $S != */gpu-runbook/"$RUN" ]]; then
     log "scratch $S has no mark of this run: nothing is removed"
