@@ -24,6 +24,7 @@ in_lib() {
       # shellcheck source=/dev/null # the libraries under test
       source "$ROOT/templates/lib/$lib.bash"
     done
+    list_cell() { begin_list "$1" && end_list "$1"; }
     "$@"
   )
 }

@@ -203,12 +203,12 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "cb95a2a6c96ca236bed7052923a0f57bad781cc91ac31e06437450602f60c8d7",
+ "box_digest": "0122b4e3742ce02902a2575ac332d941f39a89a0e297c7b985903da845313f29",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "2fc3e9f8f72b138d90305bc6a35db462c392a961990e335447cad932fb253ab2",
+   "sha256": "ceb95dd434cb3bfba95cbc63b0e1081a0894c8faaad2d008f1939886028bc0cc",
    "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114"
   },
   {
@@ -232,7 +232,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "b7a1e28779f2afcca35d4dbe71cb4c283bfaf1c1a12207d3a5cb18d6adb5e680",
+   "sha256": "29b71d485599354373e9a28af9d829e4c7df4423bf51f1eb58e9aeaa068535d4",
    "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 114"
   },
   {
@@ -1244,13 +1244,16 @@ end_look() { # <cell>
   LOOKED_AT=$1
 }
 
-begin_list() { # <cell>
+# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_SUMS, beside what look_cell sets.
+# LIST_DIGEST is the list's own, empty until somebody needs it (list_digest) or it comes with the read-back.
+# In two halves: the tool runs beside us, while something else is done.
+begin_list() { # <cell>    returns: 0, 65, or 74 (missing, unreadable)
   [[ ${LOOKED_AT-} == "$1" ]] || look_cell "$1" || return
   # A look serves once: the next one is to see what has come since.
   LOOKED_AT=''
   begin_hash "${LIST_FULL[@]}"
 }
-end_list() { # <cell>
+end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
   end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
@@ -9300,7 +9303,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="5d702d2c74299e191b892fb131311bee73fc8e091b6da40521059c783006459d": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="7e99e3af63150f2db05dffeb1de634cc5fbcdae01eb7ed1cbefcd885ddfdebda": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

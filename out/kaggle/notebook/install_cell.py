@@ -203,12 +203,12 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "bd589cda80cd26ffd6fbb515668a1a5352b069751fd2d7f3aee58f8f0c6db170",
+ "box_digest": "2c38cbad46e0f5f1785fef0ec9e40843766e2d7527b91ce8873593c43953b4fd",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "0e0c9741168801ce09fb48a372f848c94cb52793fcaec64019744f0e70135d5d",
+   "sha256": "03fefdf723e5ba5dcee072d7537a8f03c0a379451d037a4de9e50f60ce3da056",
    "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114"
   },
   {
@@ -232,7 +232,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "db7a377eb12f2187831b57d0f04ec98800cab2882d4aef93134bad8415c0599f",
+   "sha256": "772a932c8efe939df3039afcbeb6f6cc27df57eb818b1763503bb20f933460b1",
    "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 114"
   },
   {
@@ -1244,13 +1244,16 @@ end_look() { # <cell>
   LOOKED_AT=$1
 }
 
-begin_list() { # <cell>
+# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_SUMS, beside what look_cell sets.
+# LIST_DIGEST is the list's own, empty until somebody needs it (list_digest) or it comes with the read-back.
+# In two halves: the tool runs beside us, while something else is done.
+begin_list() { # <cell>    returns: 0, 65, or 74 (missing, unreadable)
   [[ ${LOOKED_AT-} == "$1" ]] || look_cell "$1" || return
   # A look serves once: the next one is to see what has come since.
   LOOKED_AT=''
   begin_hash "${LIST_FULL[@]}"
 }
-end_list() { # <cell>
+end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
   end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
@@ -9297,7 +9300,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="cbb8c845e5c020515c88ad0966f03df1c7e3b450440f5406952c360fa61e7948": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="1145cca57e405f6a0964d7961f3347e97b1609f62f2bd309814b11ac03b6d714": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

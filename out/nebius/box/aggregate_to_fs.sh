@@ -980,13 +980,16 @@ end_look() { # <cell>
   LOOKED_AT=$1
 }
 
-begin_list() { # <cell>
+# Digests of a cell's results, taken at the source, into D/state/<cell>.sha256 and LIST_TEXT LIST_SUMS, beside what look_cell sets.
+# LIST_DIGEST is the list's own, empty until somebody needs it (list_digest) or it comes with the read-back.
+# In two halves: the tool runs beside us, while something else is done.
+begin_list() { # <cell>    returns: 0, 65, or 74 (missing, unreadable)
   [[ ${LOOKED_AT-} == "$1" ]] || look_cell "$1" || return
   # A look serves once: the next one is to see what has come since.
   LOOKED_AT=''
   begin_hash "${LIST_FULL[@]}"
 }
-end_list() { # <cell>
+end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
   end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
