@@ -185,7 +185,7 @@ def _sweep(target: Path, paths: list[str]) -> None:
 
 def _no_way_out(target: Path, paths: list[str]) -> None:
     """Refuse a folder in `target` that is a link: what is written or removed through it lies elsewhere."""
-    for folder in {parent for path in paths for parent in (target / path).parents if parent != target and parent.is_relative_to(target)}:
+    for folder in {target / parent for path in paths for parent in Path(path).parents if parent.name}:
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise Refused(f"{folder} is {'a link' if folder.is_symlink() else 'no folder'}; nothing was written; remove it")
 
