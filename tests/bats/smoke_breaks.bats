@@ -65,7 +65,8 @@ small() { # <mount's options> : a tiny disk
 # S55 F41: a dropped line ends a smoke as Ctrl-C does.
 @test "smoke: a hangup leaves neither processes nor scratch" {
   : >"$HOLD"
-  bash "$BOX/smoke.sh" >/dev/null 2>&1 3>&- &
+  # Under nohup the whole test run ignores it, and a shell cannot take that back.
+  env --default-signal=HUP bash "$BOX/smoke.sh" >/dev/null 2>&1 3>&- &
   pid=$!
   wait_for 10 trainer_runs
   kill -HUP "$pid"
