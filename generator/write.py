@@ -224,9 +224,10 @@ def _foreign(target: Path, files: dict[str, Output], stale: list[str], known: di
         if place.is_symlink() or not place.is_file():
             out.append(f"{path} was not made by this compiler")
             continue
-        here = digest(place.read_bytes())
-        ours = known.get(path, set()) | half.get(path, set()) | ({files[path].sha256} if path in files else set())
-        if here not in ours:
+        data = place.read_bytes()
+        if path in files and data == files[path].data:
+            continue
+        if digest(data) not in known.get(path, set()) | half.get(path, set()):
             out.append(f"{path} was edited by hand" if path in known else f"{path} was not made by this compiler")
     return out
 
