@@ -6,21 +6,19 @@
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
 plan_cells() { # of the cells that have come since the last time
   local i name start=${#P_NAME[@]} first=''
-  if [[ -z $ONLY ]]; then
-    P_NAME+=("${QUEUE_NAMES[@]:ROSTER_N}")
-    P_AT=("${!P_NAME[@]}")
-  else
-    for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
-      name=${QUEUE_NAMES[i]}
-      [[ ,$ONLY, != *",$name,"* ]] || { P_NAME+=("$name") && P_AT+=("$i"); }
-    done
-  fi
+  local -a new=()
+  for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
+    [[ -n $ONLY ]] || { new=("${QUEUE_NAMES[@]:ROSTER_N}") && break; }
+    name=${QUEUE_NAMES[i]}
+    [[ ,$ONLY, != *",$name,"* ]] || { new+=("$name") && P_AT+=("$i"); }
+  done
   ROSTER_N=${#QUEUE_NAMES[@]}
+  P_NAME+=(${new[@]+"${new[@]}"})
+  [[ -n $ONLY ]] || P_AT=("${!P_NAME[@]}")
   # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
-  P_PHASE=("${P_PHASE[@]:0:start}" "${P_NAME[@]/*/skipped}")
-  P_PHASE=("${P_PHASE[@]:0:${#P_NAME[@]}}")
+  P_PHASE+=(${new[@]+"${new[@]/*/skipped}"})
   i=$((start - 1))
-  for name in "${P_NAME[@]:start}"; do
+  for name in ${new[@]+"${new[@]}"}; do
     i=$((i + 1))
     [[ ${RECORD_OF[$name]-} != 1* ]] || continue
     first=${first:-$i}

@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "0122b4e3742ce02902a2575ac332d941f39a89a0e297c7b985903da845313f29",
+ "box_digest": "bcb7798c35b66c70ce7d5d8c70934a4dc8a6c4de560a16f1cdb7c1d10f7b0691",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -214,7 +214,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "447b62c7b321371083db7f88ede6f2c98b17530cd46e024d522923480597a773",
+   "sha256": "88207425d01efbe7ce9a5f92199e69cbcc05efe2c69517b72b8d33a7bc067a1a",
    "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 60 61 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 31 32 34 35 36 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 88 89 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 114"
   },
   {
@@ -232,13 +232,13 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "29b71d485599354373e9a28af9d829e4c7df4423bf51f1eb58e9aeaa068535d4",
+   "sha256": "6a84c38bb6b5ad55816865f725c8877c852d2225ab7f16006f48b737450fdd32",
    "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 114"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "900c66d275aa19986b323bbeccfcbe8ba33e6571f9e36c099271ba9bceafdecb",
+   "sha256": "890c6d2502e91150a1628012c78ff33b15939b224cfcfcf17e238ce577a28e19",
    "paragraphs": "414 415 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 17 18 19 416 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 183 184 324 325 326 132 133 134 135 60 61 127 128 129 130 348 349 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 158 262 263 264 265 327 159 193 194 196 197 198 199 200 201 202 203 444 445 446 447 448 449 450 451 452 453 454 455 456 457 114"
   },
   {
@@ -256,7 +256,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "ca2f394cf54cbd44dcaaf9b46b7551bd67f09b6ee200b3f377c4df31b702148d",
+   "sha256": "ecfe36b73d43df7b3938bfbeb44864882165f52ab48119000633b779666eae8f",
    "paragraphs": "539 540 2 3 4 5 6 7 8 9 10 11 12 14 18 19 541 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 162 164 165 166 167 542 543 544 545 546 547 548 549 550 551 552 553 114"
   }
  ]
@@ -2323,7 +2323,7 @@ begin_states() { # [the records to read: all]    sets STATES_FD
 }
 end_states() {
   declare -gA RECORD_OF=()
-  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known"
+  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known; look at those disks, then ask again"
 }
 take_states() { # returns: 1 where awk has not come to its end
   local line text IFS=$'\\n'
@@ -2347,7 +2347,7 @@ read_sound() { # returns: 1 where that fails too
   begin_states "${sound[@]-$D/state/*.json}"
   take_states || return
   for file in ${unread[@]+"${unread[@]}"}; do
-    log "$file cannot be read: unknown"
+    log "$file cannot be read: unknown; look at its rights and its disk"
     name=${file##*/} && name=${name%.json}
     if [[ ${file%/*} == "$B/records" ]]; then
       [[ -z ${RECORD_OF[$name]-} ]] || RECORD_OF[$name]=2${RECORD_OF[$name]:1}
@@ -6540,7 +6540,7 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
   local dir
   local -a dirs=()
   STAGE=$B/.syncing/$CELL.$$
-  # Made by run_queue for us it is empty; a dead one's under our own number the sync removes.
+  # From our own look ahead of time it is empty; a dead one's under our number the sync removes.
   [[ ! -e $STAGE && ! -L $STAGE ]] || is_empty_folder "$STAGE" || STAGE=''
   for dir in "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$B/final_ckpts" "$S/cache" "$S/t/$CELL_INDEX" ${STAGE:+"$STAGE"}; do
     [[ -d $dir ]] || dirs+=("$dir")
@@ -7069,21 +7069,19 @@ record_close() {
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
 plan_cells() { # of the cells that have come since the last time
   local i name start=${#P_NAME[@]} first=''
-  if [[ -z $ONLY ]]; then
-    P_NAME+=("${QUEUE_NAMES[@]:ROSTER_N}")
-    P_AT=("${!P_NAME[@]}")
-  else
-    for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
-      name=${QUEUE_NAMES[i]}
-      [[ ,$ONLY, != *",$name,"* ]] || { P_NAME+=("$name") && P_AT+=("$i"); }
-    done
-  fi
+  local -a new=()
+  for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
+    [[ -n $ONLY ]] || { new=("${QUEUE_NAMES[@]:ROSTER_N}") && break; }
+    name=${QUEUE_NAMES[i]}
+    [[ ,$ONLY, != *",$name,"* ]] || { new+=("$name") && P_AT+=("$i"); }
+  done
   ROSTER_N=${#QUEUE_NAMES[@]}
+  P_NAME+=(${new[@]+"${new[@]}"})
+  [[ -n $ONLY ]] || P_AT=("${!P_NAME[@]}")
   # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
-  P_PHASE=("${P_PHASE[@]:0:start}" "${P_NAME[@]/*/skipped}")
-  P_PHASE=("${P_PHASE[@]:0:${#P_NAME[@]}}")
+  P_PHASE+=(${new[@]+"${new[@]/*/skipped}"})
   i=$((start - 1))
-  for name in "${P_NAME[@]:start}"; do
+  for name in ${new[@]+"${new[@]}"}; do
     i=$((i + 1))
     [[ ${RECORD_OF[$name]-} != 1* ]] || continue
     first=${first:-$i}
@@ -9303,7 +9301,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="7e99e3af63150f2db05dffeb1de634cc5fbcdae01eb7ed1cbefcd885ddfdebda": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="9f9bfaf24226f90c65afc15c5d608f88419263a74041d70fdcd0893321711eb1": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -1187,7 +1187,7 @@ begin_states() { # [the records to read: all]    sets STATES_FD
 }
 end_states() {
   declare -gA RECORD_OF=()
-  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known"
+  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known; look at those disks, then ask again"
 }
 take_states() { # returns: 1 where awk has not come to its end
   local line text IFS=$'\n'
@@ -1211,7 +1211,7 @@ read_sound() { # returns: 1 where that fails too
   begin_states "${sound[@]-$D/state/*.json}"
   take_states || return
   for file in ${unread[@]+"${unread[@]}"}; do
-    log "$file cannot be read: unknown"
+    log "$file cannot be read: unknown; look at its rights and its disk"
     name=${file##*/} && name=${name%.json}
     if [[ ${file%/*} == "$B/records" ]]; then
       [[ -z ${RECORD_OF[$name]-} ]] || RECORD_OF[$name]=2${RECORD_OF[$name]:1}
@@ -1288,21 +1288,19 @@ idle() { # <seconds, also a fraction>
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
 plan_cells() { # of the cells that have come since the last time
   local i name start=${#P_NAME[@]} first=''
-  if [[ -z $ONLY ]]; then
-    P_NAME+=("${QUEUE_NAMES[@]:ROSTER_N}")
-    P_AT=("${!P_NAME[@]}")
-  else
-    for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
-      name=${QUEUE_NAMES[i]}
-      [[ ,$ONLY, != *",$name,"* ]] || { P_NAME+=("$name") && P_AT+=("$i"); }
-    done
-  fi
+  local -a new=()
+  for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
+    [[ -n $ONLY ]] || { new=("${QUEUE_NAMES[@]:ROSTER_N}") && break; }
+    name=${QUEUE_NAMES[i]}
+    [[ ,$ONLY, != *",$name,"* ]] || { new+=("$name") && P_AT+=("$i"); }
+  done
   ROSTER_N=${#QUEUE_NAMES[@]}
+  P_NAME+=(${new[@]+"${new[@]}"})
+  [[ -n $ONLY ]] || P_AT=("${!P_NAME[@]}")
   # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
-  P_PHASE=("${P_PHASE[@]:0:start}" "${P_NAME[@]/*/skipped}")
-  P_PHASE=("${P_PHASE[@]:0:${#P_NAME[@]}}")
+  P_PHASE+=(${new[@]+"${new[@]/*/skipped}"})
   i=$((start - 1))
-  for name in "${P_NAME[@]:start}"; do
+  for name in ${new[@]+"${new[@]}"}; do
     i=$((i + 1))
     [[ ${RECORD_OF[$name]-} != 1* ]] || continue
     first=${first:-$i}

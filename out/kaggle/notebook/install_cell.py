@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "2c38cbad46e0f5f1785fef0ec9e40843766e2d7527b91ce8873593c43953b4fd",
+ "box_digest": "70231b87afc9cf09f8a919987720ddb30a42a392cbaa649666110d0030c884fd",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -214,7 +214,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "164b4a862a5e908b4846197ddc454135853e2c629d00e205f7a7747706f42042",
+   "sha256": "45f325b1a67341e82b606c79647e9c204a1abf6cc7bfde0d992c2a8db65fb53c",
    "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 60 61 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 31 32 34 35 36 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 88 89 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 114"
   },
   {
@@ -232,13 +232,13 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "772a932c8efe939df3039afcbeb6f6cc27df57eb818b1763503bb20f933460b1",
+   "sha256": "d3a1a396bf34e11540f75acec430d5914ad8660273a901932af723ab2a0c8513",
    "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 114"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "08903447247a530b824ea2b240631a3278952a0877ef6e86811128ccb6caadf1",
+   "sha256": "5b43fc56f2fd208fcabb75f925d186c7efcccca5691fecdc0b1ae1f19f996959",
    "paragraphs": "414 415 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 17 18 19 416 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 183 184 324 325 326 132 133 134 135 60 61 127 128 129 130 348 349 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 158 262 263 264 265 327 159 193 194 196 197 198 199 200 201 202 203 444 445 446 447 448 449 450 451 452 453 454 455 456 457 114"
   },
   {
@@ -256,7 +256,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "ca9dcca685d122b3d4cb6718251f6530b4c008590a476b0db405bb5f847fe052",
+   "sha256": "bdf5094ed1cf71f778464c8ba1ee8fc9f35791350567938133e8fe99f9914def",
    "paragraphs": "539 540 2 3 4 5 6 7 8 9 10 11 12 14 18 19 541 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 162 164 165 166 167 542 543 544 545 546 547 548 549 550 551 552 553 114"
   }
  ]
@@ -2323,7 +2323,7 @@ begin_states() { # [the records to read: all]    sets STATES_FD
 }
 end_states() {
   declare -gA RECORD_OF=()
-  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known"
+  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known; look at those disks, then ask again"
 }
 take_states() { # returns: 1 where awk has not come to its end
   local line text IFS=$'\\n'
@@ -2347,7 +2347,7 @@ read_sound() { # returns: 1 where that fails too
   begin_states "${sound[@]-$D/state/*.json}"
   take_states || return
   for file in ${unread[@]+"${unread[@]}"}; do
-    log "$file cannot be read: unknown"
+    log "$file cannot be read: unknown; look at its rights and its disk"
     name=${file##*/} && name=${name%.json}
     if [[ ${file%/*} == "$B/records" ]]; then
       [[ -z ${RECORD_OF[$name]-} ]] || RECORD_OF[$name]=2${RECORD_OF[$name]:1}
@@ -6537,7 +6537,7 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
   local dir
   local -a dirs=()
   STAGE=$B/.syncing/$CELL.$$
-  # Made by run_queue for us it is empty; a dead one's under our own number the sync removes.
+  # From our own look ahead of time it is empty; a dead one's under our number the sync removes.
   [[ ! -e $STAGE && ! -L $STAGE ]] || is_empty_folder "$STAGE" || STAGE=''
   for dir in "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$B/final_ckpts" "$S/cache" "$S/t/$CELL_INDEX" ${STAGE:+"$STAGE"}; do
     [[ -d $dir ]] || dirs+=("$dir")
@@ -7066,21 +7066,19 @@ record_close() {
 # todo running | ok unsynced interrupted failed skipped busy. Only the first two are not final.
 plan_cells() { # of the cells that have come since the last time
   local i name start=${#P_NAME[@]} first=''
-  if [[ -z $ONLY ]]; then
-    P_NAME+=("${QUEUE_NAMES[@]:ROSTER_N}")
-    P_AT=("${!P_NAME[@]}")
-  else
-    for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
-      name=${QUEUE_NAMES[i]}
-      [[ ,$ONLY, != *",$name,"* ]] || { P_NAME+=("$name") && P_AT+=("$i"); }
-    done
-  fi
+  local -a new=()
+  for ((i = ROSTER_N; i < ${#QUEUE_NAMES[@]}; i++)); do
+    [[ -n $ONLY ]] || { new=("${QUEUE_NAMES[@]:ROSTER_N}") && break; }
+    name=${QUEUE_NAMES[i]}
+    [[ ,$ONLY, != *",$name,"* ]] || { new+=("$name") && P_AT+=("$i"); }
+  done
   ROSTER_N=${#QUEUE_NAMES[@]}
+  P_NAME+=(${new[@]+"${new[@]}"})
+  [[ -n $ONLY ]] || P_AT=("${!P_NAME[@]}")
   # In the bundle: the usual case, of which there may be very many, and nothing to say of it.
-  P_PHASE=("${P_PHASE[@]:0:start}" "${P_NAME[@]/*/skipped}")
-  P_PHASE=("${P_PHASE[@]:0:${#P_NAME[@]}}")
+  P_PHASE+=(${new[@]+"${new[@]/*/skipped}"})
   i=$((start - 1))
-  for name in "${P_NAME[@]:start}"; do
+  for name in ${new[@]+"${new[@]}"}; do
     i=$((i + 1))
     [[ ${RECORD_OF[$name]-} != 1* ]] || continue
     first=${first:-$i}
@@ -9300,7 +9298,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="1145cca57e405f6a0964d7961f3347e97b1609f62f2bd309814b11ac03b6d714": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="f2ca393b81e6aac572c2911521bee9a12f7d8dceea185195dd355c2be8ed8be0": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

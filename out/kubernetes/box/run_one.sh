@@ -2998,7 +2998,7 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
   local dir
   local -a dirs=()
   STAGE=$B/.syncing/$CELL.$$
-  # Made by run_queue for us it is empty; a dead one's under our own number the sync removes.
+  # From our own look ahead of time it is empty; a dead one's under our number the sync removes.
   [[ ! -e $STAGE && ! -L $STAGE ]] || is_empty_folder "$STAGE" || STAGE=''
   for dir in "$D/claims/$CELL" "$D/logs/$CELL" "$D/state" "$B/records" "$B/final_ckpts" "$S/cache" "$S/t/$CELL_INDEX" ${STAGE:+"$STAGE"}; do
     [[ -d $dir ]] || dirs+=("$dir")

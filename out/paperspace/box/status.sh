@@ -565,7 +565,7 @@ begin_states() { # [the records to read: all]    sets STATES_FD
 }
 end_states() {
   declare -gA RECORD_OF=()
-  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known"
+  take_states || read_sound || log "the records in $D/state and $B/records cannot all be read: some states are not known; look at those disks, then ask again"
 }
 take_states() { # returns: 1 where awk has not come to its end
   local line text IFS=$'\n'
@@ -589,7 +589,7 @@ read_sound() { # returns: 1 where that fails too
   begin_states "${sound[@]-$D/state/*.json}"
   take_states || return
   for file in ${unread[@]+"${unread[@]}"}; do
-    log "$file cannot be read: unknown"
+    log "$file cannot be read: unknown; look at its rights and its disk"
     name=${file##*/} && name=${name%.json}
     if [[ ${file%/*} == "$B/records" ]]; then
       [[ -z ${RECORD_OF[$name]-} ]] || RECORD_OF[$name]=2${RECORD_OF[$name]:1}
