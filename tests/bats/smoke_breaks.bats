@@ -40,7 +40,7 @@ small() { # <mount's options> : a tiny disk
   done
   smoke
   [[ $status -eq 0 && -z $(ls -A "$SCRATCH/gpu-runbook") ]] || fail_with 'not cleared up'
-  [[ $(cd "$D" && find . -type f ! -name '.smoke.*.tmp' ! -name '.smoke.json.*.tmp') == ./smoke.json ]]
+  [[ $(cd "$D" && find . -type f ! -name '.smoke.json.*.tmp') == ./smoke.json ]] || fail_with 'not cleared up in D'
 }
 
 # A killed smoke's trial does not run on, and its scratch goes with the next one.
@@ -52,14 +52,22 @@ small() { # <mount's options> : a tiny disk
   kill -KILL "$pid"
   wait_for 10 no_trainer
   [[ -n $(ls -A "$SCRATCH/gpu-runbook") ]]
-  # A folder that is not ours, one of a smoke that lives, one of another machine: they stay.
-  mkdir "$SCRATCH/gpu-runbook/smoke.mine" "$SCRATCH/gpu-runbook/smoke.live" "$SCRATCH/gpu-runbook/smoke.far"
-  printf '%s %s %s\n' "$$" "$(sed 's/.*) //' "/proc/$$/stat" | cut -d ' ' -f 20)" "$(</proc/sys/kernel/hostname)" >"$SCRATCH/gpu-runbook/smoke.live/.smoke-of"
-  echo '1 1 elsewhere' >"$SCRATCH/gpu-runbook/smoke.far/.smoke-of"
+  # A folder that is not ours, one of a smoke that lives, one of another machine, one without a mark that holds something: they
+  # stay. One that was made and not marked, one half removed, and the copy of a checkpoint that was being timed: they go.
+  local of=$SCRATCH/gpu-runbook/smoke
+  mkdir "$of.mine" "$of.$$.live" "$of.1.far" "$of.$pid.full" "$of.$pid.empty" "$of.$pid.torn" "$of.gone.2.x" "$of.$$.begins"
+  : >"$of.$pid.full/x"
+  : >"$of.$pid.torn/.smoke-of"
+  : >"$of.gone.2.x/x"
+  : >"$D/.smoke.$pid.tmp"
+  printf '%s %s %s\n' "$$" "$(sed 's/.*) //' "/proc/$$/stat" | cut -d ' ' -f 20)" "$(</proc/sys/kernel/hostname)" >"$of.$$.live/.smoke-of"
+  echo '1 1 elsewhere' >"$of.1.far/.smoke-of"
   rm "$HOLD"
   smoke
   [[ $status -eq 0 && $stderr == *'of a smoke that was killed'* ]] || fail_with leftovers
-  [[ $(ls -A "$SCRATCH/gpu-runbook") == $'smoke.far\nsmoke.live\nsmoke.mine' ]]
+  # shellcheck disable=SC2012 # names of our own
+  [[ $(ls -A "$SCRATCH/gpu-runbook" | LC_ALL=C sort) == "$(printf '%s\n' smoke.1.far "smoke.$$.begins" "smoke.$$.live" "smoke.$pid.full" smoke.mine | LC_ALL=C sort)" ]] || fail_with 'folders'
+  [[ ! -e $D/.smoke.$pid.tmp ]]
 }
 
 # S55 F41: a dropped line ends a smoke as Ctrl-C does.

@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "bcb7798c35b66c70ce7d5d8c70934a4dc8a6c4de560a16f1cdb7c1d10f7b0691",
+ "box_digest": "10dacd8e7bcf32ac4221a01a60773c710505b254ec50e2c98f0fde1c8afed348",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -250,14 +250,14 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "3b81295e606ef97e39451abe0358f5274a00eac421d0b4c811ea746dd56c5f41",
-   "paragraphs": "480 481 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 482 25 26 27 28 29 30 31 483 37 47 48 49 50 51 52 118 136 137 138 139 140 141 142 183 184 324 325 326 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 225 226 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 158 262 263 264 265 327 159 296 297 298 299 300 332 301 334 302 303 304 532 533 534 535 536 537 538 114"
+   "sha256": "b0f4d6b984a082f25ec513b8ecee4a19fb5abf8f996f11502b078afa73d824a4",
+   "paragraphs": "480 481 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 482 25 26 27 28 29 30 31 483 37 47 48 49 50 51 52 118 136 137 138 139 140 141 142 183 184 324 325 326 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 225 226 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 158 262 263 264 265 327 159 296 297 298 299 300 332 301 334 302 303 304 533 534 535 536 537 538 539 114"
   },
   {
    "name": "status.sh",
    "mode": "0700",
    "sha256": "ecfe36b73d43df7b3938bfbeb44864882165f52ab48119000633b779666eae8f",
-   "paragraphs": "539 540 2 3 4 5 6 7 8 9 10 11 12 14 18 19 541 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 162 164 165 166 167 542 543 544 545 546 547 548 549 550 551 552 553 114"
+   "paragraphs": "540 541 2 3 4 5 6 7 8 9 10 11 12 14 18 19 542 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 162 164 165 166 167 543 544 545 546 547 548 549 550 551 552 553 554 114"
   }
  ]
 }
@@ -8432,7 +8432,7 @@ smoke_same_code() { # reads: SMOKE_OURS
 # A scratch folder of our own: what a smoke makes never lies among results.
 smoke_scratch() { # sets SMOKE_WORK
   local REPLY this
-  if ! mkdir -p -- "$SMOKE_ROOT" || ! SMOKE_WORK=$(mktemp -d "$SMOKE_ROOT/smoke.XXXXXX"); then
+  if ! mkdir -p -- "$SMOKE_ROOT" || ! SMOKE_WORK=$(mktemp -d "$SMOKE_ROOT/smoke.$$.XXXXXX"); then
     refuse "$EX_NOROOM" "a scratch folder in $SMOKE_ROOT" "it cannot be made" "look at its room and rights, or set SCRATCH"
   fi
   SMOKE_PIDS=''
@@ -8442,23 +8442,42 @@ smoke_scratch() { # sets SMOKE_WORK
   start_ticks $$ || :
   this="$$ ${REPLY:--} "
   this_host
-  if ! mkdir -p -- "$SMOKE_WORK/cell" "$SMOKE_WORK/tmp" "$SMOKE_WORK/t/0" "$SMOKE_WORK/cache" || ! printf '%s\\n' "$this$REPLY" >"$SMOKE_WORK/.smoke-of"; then
+  # The mark first: what holds anything is marked, however this ends.
+  if ! printf '%s\\n' "$this$REPLY" >"$SMOKE_WORK/.smoke-of" || ! mkdir -p -- "$SMOKE_WORK/cell" "$SMOKE_WORK/tmp" "$SMOKE_WORK/t/0" "$SMOKE_WORK/cache"; then
     refuse "$EX_NOROOM" "$SMOKE_WORK" "it cannot be filled" "look at its room, its inodes and rights, or set SCRATCH"
   fi
 }
 
-# Scratch folders of smokes that were killed, with what still runs of them. Only our own, marked as that, of this machine.
+# Scratch folders of smokes that were killed, with what still runs of them. Only our own, marked as that, of this machine; without
+# a mark, where the process of its name has gone and it is empty: that one was killed before its first line.
 smoke_leftovers() {
   local REPLY dir pid ticks host
-  for dir in "$SMOKE_ROOT"/smoke.*; do
-    [[ -O $dir && ! -L $dir && -f $dir/.smoke-of ]] || continue
-    read -r pid ticks host <"$dir/.smoke-of" || continue
+  for dir in "$SMOKE_ROOT"/smoke.gone.*; do
+    [[ ! -O $dir || -L $dir ]] || rm -rf -- "$dir"
+  done
+  for dir in "$SMOKE_ROOT"/smoke.[0-9]*; do
+    [[ -O $dir && ! -L $dir && -d $dir ]] || continue
+    pid='' ticks='' host=''
+    [[ ! -s $dir/.smoke-of ]] || read -r pid ticks host <"$dir/.smoke-of" || continue
     this_host
+    if [[ -z $pid ]]; then
+      pid=${dir##*/smoke.} pid=${pid%%.*} ticks=- host=$REPLY
+      [[ -z $(ls -A -- "$dir") || $(ls -A -- "$dir") == .smoke-of ]] || continue
+    fi
     [[ $host == "$REPLY" && $pid =~ ^[1-9][0-9]*$ ]] || continue
     if [[ $ticks == - ]]; then ! kill -0 "$pid" 2>/dev/null || continue; else ! same_process "$pid" "$ticks" || continue; fi
     smoke_stragglers "$dir"
-    rm -rf -- "${dir:?}" && log "removed $dir of a smoke that was killed"
+    # Its timed copy of a checkpoint is as large as one.
+    rm -rf -- "${SMOKE_RECORD%/*}/.smoke.$pid.tmp"
+    smoke_remove "$dir" && log "removed $dir of a smoke that was killed"
   done
+}
+
+# Under another name first: half removed it has perhaps no mark any more, and that name says that it may go.
+smoke_remove() { # <scratch folder>
+  local gone=$SMOKE_ROOT/smoke.gone.${1##*/smoke.}
+  mv -- "$1" "$gone" 2>/dev/null || gone=$1
+  rm -rf -- "${gone:?}"
 }
 
 # End what an attempt started and what left its group: known by CELL_DIR in its environment, where /proc shows it.
@@ -8481,7 +8500,7 @@ smoke_clean() { # <status>
   trap - EXIT
   for pid in $SMOKE_PIDS; do kill -KILL -- "-$pid" 2>/dev/null || :; done
   smoke_stragglers "$SMOKE_WORK"
-  rm -rf -- "${SMOKE_WORK:?}"
+  smoke_remove "${SMOKE_WORK:?}"
   exit "$1"
 }
 
@@ -9301,7 +9320,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="9f9bfaf24226f90c65afc15c5d608f88419263a74041d70fdcd0893321711eb1": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="705a3b13baf106a8251a34557d430d1df6d5847d060c9060e8dd5cf0ac4ed909": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -921,7 +921,7 @@ smoke_same_code() { # reads: SMOKE_OURS
 # A scratch folder of our own: what a smoke makes never lies among results.
 smoke_scratch() { # sets SMOKE_WORK
   local REPLY this
-  if ! mkdir -p -- "$SMOKE_ROOT" || ! SMOKE_WORK=$(mktemp -d "$SMOKE_ROOT/smoke.XXXXXX"); then
+  if ! mkdir -p -- "$SMOKE_ROOT" || ! SMOKE_WORK=$(mktemp -d "$SMOKE_ROOT/smoke.$$.XXXXXX"); then
     refuse "$EX_NOROOM" "a scratch folder in $SMOKE_ROOT" "it cannot be made" "look at its room and rights, or set SCRATCH"
   fi
   SMOKE_PIDS=''
@@ -931,23 +931,42 @@ smoke_scratch() { # sets SMOKE_WORK
   start_ticks $$ || :
   this="$$ ${REPLY:--} "
   this_host
-  if ! mkdir -p -- "$SMOKE_WORK/cell" "$SMOKE_WORK/tmp" "$SMOKE_WORK/t/0" "$SMOKE_WORK/cache" || ! printf '%s\n' "$this$REPLY" >"$SMOKE_WORK/.smoke-of"; then
+  # The mark first: what holds anything is marked, however this ends.
+  if ! printf '%s\n' "$this$REPLY" >"$SMOKE_WORK/.smoke-of" || ! mkdir -p -- "$SMOKE_WORK/cell" "$SMOKE_WORK/tmp" "$SMOKE_WORK/t/0" "$SMOKE_WORK/cache"; then
     refuse "$EX_NOROOM" "$SMOKE_WORK" "it cannot be filled" "look at its room, its inodes and rights, or set SCRATCH"
   fi
 }
 
-# Scratch folders of smokes that were killed, with what still runs of them. Only our own, marked as that, of this machine.
+# Scratch folders of smokes that were killed, with what still runs of them. Only our own, marked as that, of this machine; without
+# a mark, where the process of its name has gone and it is empty: that one was killed before its first line.
 smoke_leftovers() {
   local REPLY dir pid ticks host
-  for dir in "$SMOKE_ROOT"/smoke.*; do
-    [[ -O $dir && ! -L $dir && -f $dir/.smoke-of ]] || continue
-    read -r pid ticks host <"$dir/.smoke-of" || continue
+  for dir in "$SMOKE_ROOT"/smoke.gone.*; do
+    [[ ! -O $dir || -L $dir ]] || rm -rf -- "$dir"
+  done
+  for dir in "$SMOKE_ROOT"/smoke.[0-9]*; do
+    [[ -O $dir && ! -L $dir && -d $dir ]] || continue
+    pid='' ticks='' host=''
+    [[ ! -s $dir/.smoke-of ]] || read -r pid ticks host <"$dir/.smoke-of" || continue
     this_host
+    if [[ -z $pid ]]; then
+      pid=${dir##*/smoke.} pid=${pid%%.*} ticks=- host=$REPLY
+      [[ -z $(ls -A -- "$dir") || $(ls -A -- "$dir") == .smoke-of ]] || continue
+    fi
     [[ $host == "$REPLY" && $pid =~ ^[1-9][0-9]*$ ]] || continue
     if [[ $ticks == - ]]; then ! kill -0 "$pid" 2>/dev/null || continue; else ! same_process "$pid" "$ticks" || continue; fi
     smoke_stragglers "$dir"
-    rm -rf -- "${dir:?}" && log "removed $dir of a smoke that was killed"
+    # Its timed copy of a checkpoint is as large as one.
+    rm -rf -- "${SMOKE_RECORD%/*}/.smoke.$pid.tmp"
+    smoke_remove "$dir" && log "removed $dir of a smoke that was killed"
   done
+}
+
+# Under another name first: half removed it has perhaps no mark any more, and that name says that it may go.
+smoke_remove() { # <scratch folder>
+  local gone=$SMOKE_ROOT/smoke.gone.${1##*/smoke.}
+  mv -- "$1" "$gone" 2>/dev/null || gone=$1
+  rm -rf -- "${gone:?}"
 }
 
 # End what an attempt started and what left its group: known by CELL_DIR in its environment, where /proc shows it.
@@ -970,7 +989,7 @@ smoke_clean() { # <status>
   trap - EXIT
   for pid in $SMOKE_PIDS; do kill -KILL -- "-$pid" 2>/dev/null || :; done
   smoke_stragglers "$SMOKE_WORK"
-  rm -rf -- "${SMOKE_WORK:?}"
+  smoke_remove "${SMOKE_WORK:?}"
   exit "$1"
 }
 
