@@ -16,7 +16,7 @@ run_bats() { # one process a file, the longest files first; each leaves FILE.tap
   find tests -name '*.bats' -not -path '*/fixtures/*' -exec wc -c {} + | awk '$2 != "total" { print $1, $2 }' | sort -rn | cut -d ' ' -f 2- |
     tr '\n' '\0' | xargs -0 -n 1 -P "$(cores)" bash -c '
       name=${3#tests/}; log=$2/${name//\//.}
-      rc=0; SECONDS=0; "$1" --tap "$3" >"$log.tap" 2>&1 || rc=$?
+      rc=0; SECONDS=0; "$1" --tap --timing "$3" >"$log.tap" 2>&1 || rc=$?
       echo "$rc" >"$log.rc"
       if ((rc)); then echo "FAILED $3, $SECONDS s"; else echo "passed $3, $SECONDS s"; fi' _ "$BATS" "$LOGS"
 }
@@ -33,6 +33,9 @@ report_bats() { # prints failures, skips and the counts; returns 1 where somethi
   skipped=$(cat "$LOGS"/*.tap | grep -c '^ok .* # skip' || :)
   passed=$(($(cat "$LOGS"/*.tap | grep -c '^ok ' || :) - skipped))
   bad=$(cat "$LOGS"/*.tap | grep -c '^not ok ' || :)
+  echo 'the slowest of them:'
+  # The title may end in words of the same form: the last one is the time.
+  grep -h '^\(not \)\{0,1\}ok .* in [0-9]*ms' "$LOGS"/*.tap | sed 's/^\(.*\) in \([0-9]*\)ms.*$/\2 \1/' | sort -rn | head -n 5 | cut -c 1-160 | sed 's/ / ms  /' || :
   echo "bats: $passed passed, $bad failed, $skipped skipped, in $(find "$LOGS" -name '*.rc' | wc -l | tr -d ' ') files"
   if ((skipped)) && [[ -n ${CI-} ]]; then
     echo 'bats: CI is set, and a skipped test is a failure there'

@@ -19,7 +19,7 @@ fresh() { # a run with an older, shorter bundle and one cell that is to come int
   rm -rf "$DATA_DIR" "$DURABLE_DIR"
   mkdir -p "$DURABLE_DIR"
   run_record_here "$D"
-  cp -R "$BATS_TEST_TMPDIR/kept/." "$BATS_TEST_TMPDIR/"
+  cp -Rp "$BATS_TEST_TMPDIR/kept/." "$BATS_TEST_TMPDIR/"
 }
 
 # Whoever believes a record or a manifest finds what it says.
@@ -52,7 +52,7 @@ PY
   "$OUT/box/aggregate_to_fs.sh" >/dev/null 2>&1 || [[ $? -eq 1 ]]
   finished_cell "$D" b 3000
   mkdir "$BATS_TEST_TMPDIR/kept"
-  cp -R "$DATA_DIR" "$DURABLE_DIR" "$BATS_TEST_TMPDIR/kept"
+  cp -Rp "$DATA_DIR" "$DURABLE_DIR" "$BATS_TEST_TMPDIR/kept"
   local total=0 n rc killed=0
   # How many commands there are: a crash that never comes.
   BASH_ENV=$BATS_TEST_TMPDIR/count.bash

@@ -21,28 +21,6 @@ small() { # <mount's options> : a tiny disk
   mount -t tmpfs -o "$1" tmpfs "$BATS_TEST_TMPDIR/small" 2>/dev/null || missing_tool 'mount (root)'
 }
 
-# Case 61: killed anywhere, a record says passed only where a trial passed; the next smoke clears up and passes.
-@test "smoke: killed anywhere it never says more than it knows, and the next one clears up" {
-  CRASH_COUNT=$BATS_TEST_TMPDIR/count BASH_ENV=$ROOT/tests/faults/crash_at.bash bash "$BOX/smoke.sh" >/dev/null 2>&1
-  local total n step
-  total=$(<"$BATS_TEST_TMPDIR/count")
-  ((total > 200))
-  step=$((total / ${SWEEP_POINTS:-9}))
-  RANDOM=${GR_SEED:-$$}
-  for ((n = 1 + RANDOM % step; n <= total; n += step)); do
-    CRASH_AT=$n BASH_ENV=$ROOT/tests/faults/crash_at.bash bash "$BOX/smoke.sh" >/dev/null 2>&1 3>&- || :
-    [[ $(tail -n 1 "$D/smoke.json") == '}' ]] || fail_with "torn at $n"
-    case $(member "$D/smoke.json" result) in
-      passed) [[ $(member "$D/smoke.json" exit) == 0 && $(member "$D/smoke.json" artifact_sha256) =~ ^[0-9a-f]{64}$ ]] ;;
-      failed) [[ $(member "$D/smoke.json" why) == *'has not ended' ]] ;;
-      *) fail_with "another result at $n" ;;
-    esac || fail_with "untrue at $n"
-  done
-  smoke
-  [[ $status -eq 0 && -z $(ls -A "$SCRATCH/gpu-runbook") ]] || fail_with 'not cleared up'
-  [[ $(cd "$D" && find . -type f ! -name '.smoke.json.*.tmp') == ./smoke.json ]] || fail_with 'not cleared up in D'
-}
-
 # A killed smoke's trial does not run on, and its scratch goes with the next one.
 @test "smoke: what a killed one leaves behind ends, and its folder goes" {
   : >"$HOLD"

@@ -128,10 +128,10 @@ load teardown_state
 @test "teardown: every single spoilt state keeps the gate shut, and the provider is never called (S95 S96 S97 F43 case 133)" {
   local number=0 spoil saved=$BATS_TEST_TMPDIR/saved
   mkdir "$saved"
-  mkdir -p "$saved/l" "$saved/d" "$saved/b" && cp -R "$L/." "$saved/l/" && cp -R "$D/." "$saved/d/" && cp -R "$B/." "$saved/b/"
+  mkdir -p "$saved/l" "$saved/d" "$saved/b" && cp -Rp "$L/." "$saved/l/" && cp -Rp "$D/." "$saved/d/" && cp -Rp "$B/." "$saved/b/"
   while IFS= read -r spoil; do
     [[ -n $spoil ]] || continue
-    rm -rf "${L:?}" "${D:?}" "${B:?}" && mkdir -p "$L" "$D" "$B" && cp -R "$saved/l/." "$L/" && cp -R "$saved/d/." "$D/" && cp -R "$saved/b/." "$B/"
+    rm -rf "${L:?}" "${D:?}" "${B:?}" && mkdir -p "$L" "$D" "$B" && cp -Rp "$saved/l/." "$L/" && cp -Rp "$saved/d/." "$D/" && cp -Rp "$saved/b/." "$B/"
     number=$((number + 1))
     (cd "$L" && eval "$spoil")
     teardown_run
@@ -141,7 +141,7 @@ $(spoils)
 SPOILS
   ((number >= 60))
   # And the right state, once more, is open.
-  rm -rf "${L:?}" "${D:?}" "${B:?}" && mkdir -p "$L" "$D" "$B" && cp -R "$saved/l/." "$L/" && cp -R "$saved/d/." "$D/" && cp -R "$saved/b/." "$B/"
+  rm -rf "${L:?}" "${D:?}" "${B:?}" && mkdir -p "$L" "$D" "$B" && cp -Rp "$saved/l/." "$L/" && cp -Rp "$saved/d/." "$D/" && cp -Rp "$saved/b/." "$B/"
   teardown_run
   [[ $status -eq 0 ]] || fail_with 'shut'
 }

@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "10dacd8e7bcf32ac4221a01a60773c710505b254ec50e2c98f0fde1c8afed348",
+ "box_digest": "e9df4991ae551b0870cc4c19e6980f79c2ccc8b71aa458edbd337435ff2cc41b",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -250,7 +250,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "b0f4d6b984a082f25ec513b8ecee4a19fb5abf8f996f11502b078afa73d824a4",
+   "sha256": "367d7924ff043cf285cfe18bbe0ec14af2c596d41167792e7e712018ffad47c0",
    "paragraphs": "480 481 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 482 25 26 27 28 29 30 31 483 37 47 48 49 50 51 52 118 136 137 138 139 140 141 142 183 184 324 325 326 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 225 226 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 158 262 263 264 265 327 159 296 297 298 299 300 332 301 334 302 303 304 533 534 535 536 537 538 539 114"
   },
   {
@@ -8183,9 +8183,13 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
     # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
     trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
     trap 'exit "$fired"' TERM
-    sleep "$limit" &
-    nap=$!
-    wait "$nap" && kill -TERM "$pid" 2>/dev/null || exit 0
+    # A second at a time: a TERM that comes just before the wait is seen only behind it.
+    while ((limit-- > 0)); do
+      sleep 1 &
+      nap=$!
+      wait "$nap" || exit 0
+    done
+    kill -TERM "$pid" 2>/dev/null || exit 0
     fired=9
     sleep 2 &
     nap=$!
@@ -9320,7 +9324,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="705a3b13baf106a8251a34557d430d1df6d5847d060c9060e8dd5cf0ac4ed909": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="23f4cdd77a905a59b5ad2387c2e82f22426022f8a52cbb9ff2b0d7da712cb65f": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

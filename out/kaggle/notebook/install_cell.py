@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "dd908364e1d85af729482f23303c45f73f9c1324194047e9b2d20ccebffea4eb",
+ "box_digest": "93088ed749b2e0198ab0f1064caef5e0fe46cb5a214c58586a16924214dd9a74",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -250,7 +250,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "8061bf203997924a4fa7a42076431c1273bf2d3be89b430de5ea88aa0ea7fc5e",
+   "sha256": "1c532530e0a7505b53e82c16462bed5350604d2129461d09ff69342edbb50b5d",
    "paragraphs": "480 481 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 482 25 26 27 28 29 30 31 483 37 47 48 49 50 51 52 118 136 137 138 139 140 141 142 183 184 324 325 326 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 225 226 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 158 262 263 264 265 327 159 296 297 298 299 300 332 301 334 302 303 304 533 534 535 536 537 538 539 114"
   },
   {
@@ -8180,9 +8180,13 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
     # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
     trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
     trap 'exit "$fired"' TERM
-    sleep "$limit" &
-    nap=$!
-    wait "$nap" && kill -TERM "$pid" 2>/dev/null || exit 0
+    # A second at a time: a TERM that comes just before the wait is seen only behind it.
+    while ((limit-- > 0)); do
+      sleep 1 &
+      nap=$!
+      wait "$nap" || exit 0
+    done
+    kill -TERM "$pid" 2>/dev/null || exit 0
     fired=9
     sleep 2 &
     nap=$!
@@ -9317,7 +9321,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="1540c7cc34ab2fd2e612be9c3b17c25dab470cb48efb596b4c66e5e582ae9dfb": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="6915c70524381bafbdf34d3ed2d8bda825b159dfe083a7840e39afbb5697fbb9": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

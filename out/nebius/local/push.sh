@@ -429,9 +429,13 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
     # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
     trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
     trap 'exit "$fired"' TERM
-    sleep "$limit" &
-    nap=$!
-    wait "$nap" && kill -TERM "$pid" 2>/dev/null || exit 0
+    # A second at a time: a TERM that comes just before the wait is seen only behind it.
+    while ((limit-- > 0)); do
+      sleep 1 &
+      nap=$!
+      wait "$nap" || exit 0
+    done
+    kill -TERM "$pid" 2>/dev/null || exit 0
     fired=9
     sleep 2 &
     nap=$!
