@@ -259,7 +259,7 @@ SHIM
   echo '/dev/x 1000 1000 0 100% /x' >"$BOX_HOME/inodes"
   look
   verdict 1 escalate
-  [[ $output == *'100% of its inodes'* && ${lines[0]} == *'data.bytes=60%'* ]]
+  [[ $output == *'100% of its inodes'* && ${lines[0]} == *'data.bytes=60%'* ]] || fail_with room
   echo '/dev/x 0 0 0 - /x' >"$BOX_HOME/inodes"
   look
   verdict 0 healthy
