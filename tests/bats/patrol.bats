@@ -252,7 +252,7 @@ SHIM
   cat >"$BOX_BIN/df" <<'SHIM'
 #!/bin/bash
 echo 'Filesystem     Blocks Used Available Capacity Mounted on'
-if [[ $* == *-i* ]]; then cat "$HOME/inodes"; else cat "$HOME/bytes"; fi
+if [[ $2 == -i ]]; then cat "$HOME/inodes"; else cat "$HOME/bytes"; fi
 SHIM
   chmod +x "$BOX_BIN/df"
   printf '/dev/a/very/long/name\n      100000000 60000000 40000000 60%% /x\n' >"$BOX_HOME/bytes"
