@@ -38,7 +38,7 @@ set_const() { sed -i "s|^readonly $1=.*|readonly $1=$2|" "$BOX"/*.sh; }
   smoked
   PY=/nowhere/python formal start
   refused 69 '/nowhere/python' 'set PY'
-  shim df 'case "$*" in *-i*) echo h; echo "dev 100 95 5 95% /data" ;; *) echo h; echo "dev 100000000 1 99999999 1% /data" ;; esac'
+  shim df 'case " $* " in *" -i "*) echo h; echo "dev 100 95 5 95% /data" ;; *) echo h; echo "dev 100000000 1 99999999 1% /data" ;; esac'
   formal start
   refused 73 "preflight, data tier: df $DATA_DIR" '5 inodes free' 'free room there'
   rm "$BATS_TEST_TMPDIR/bin/df"
@@ -74,7 +74,7 @@ set_const() { sed -i "s|^readonly $1=.*|readonly $1=$2|" "$BOX"/*.sh; }
 @test "formal gate: a second run right after the first passes on a disk that the first has filled" {
   smoked
   formal_ok
-  shim df 'case "$*" in *-i*) echo h; echo "dev 100000 99997 3 100% /data" ;; *) echo h; echo "dev 100000000 99999990 10 100% /data" ;; esac'
+  shim df 'case " $* " in *" -i "*) echo h; echo "dev 100000 99997 3 100% /data" ;; *) echo h; echo "dev 100000000 99999990 10 100% /data" ;; esac'
   formal_ok
   rm "$B/records/s2.json" # one cell is to be done again: now it does
   formal start

@@ -124,15 +124,15 @@ cgroup() { # a faked machine under FAKE_ROOT with these "file=text" in its cgrou
 
 # S36 case 85: both columns; no inodes at all is n/a, not full; long device names wrap nothing that we read.
 @test "preflight: bytes and inodes, of canned df answers" {
-  shim df 'case "$*" in *-i*) echo "Filesystem Inodes IUsed IFree IUse% Mounted on"; echo "dev 0 0 0 - /data" ;; *) echo "Filesystem 1024-blocks Used Available Capacity Mounted on"; echo "/dev/mapper/a-very-long-name-of-a-volume-group-0123456789 100000000 1 99999999 1% /data" ;; esac'
+  shim df 'case " $* " in *" -i "*) echo "Filesystem Inodes IUsed IFree IUse% Mounted on"; echo "dev 0 0 0 - /data" ;; *) echo "Filesystem 1024-blocks Used Available Capacity Mounted on"; echo "/dev/mapper/a-very-long-name-of-a-volume-group-0123456789 100000000 1 99999999 1% /data" ;; esac'
   preflight
   [[ $status -eq 0 ]]
   says ok 'data tier' 'n/a inodes free'
-  shim df 'case "$*" in *-i*) echo h; echo "dev 100 95 5 95% /data" ;; *) echo h; echo "dev 100000000 1 99999999 1% /data" ;; esac'
+  shim df 'case " $* " in *" -i "*) echo h; echo "dev 100 95 5 95% /data" ;; *) echo h; echo "dev 100000000 1 99999999 1% /data" ;; esac'
   preflight
   [[ $status -eq 73 ]]
   says FAIL 'data tier' 'one cell needs'
-  shim df 'case "$*" in *-i*) echo h; echo "dev 100000 1 99999 1% /data" ;; *) echo h; echo "dev 100000000 99999990 1500 100% /data" ;; esac'
+  shim df 'case " $* " in *" -i "*) echo h; echo "dev 100000 1 99999 1% /data" ;; *) echo h; echo "dev 100000000 99999990 1500 100% /data" ;; esac'
   preflight
   says warn 'data tier' 'not enough for all 2 cells'
 }
