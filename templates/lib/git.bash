@@ -1,9 +1,18 @@
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
 # needs: exit log path
 
-git_here() { # <git's words...>    in the work tree GIT_TOP, with no prompt, no hook and no pager
-  GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
-    git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+# In the work tree GIT_TOP, with no prompt, no hook and no pager; by the commit itself, not by what "git replace" put in its
+# place here.
+git_here() { # <git's words...>
+  git_with '' "$@"
+}
+git_with() { # <seconds, empty: no limit> <git's words...>
+  local before=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
+  # A repository's own way to its origin (a key of its own) wins over ours.
+  [[ -n ${GIT_OWN_SSH-} ]] || before+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
+  [[ -z $1 ]] || before+=(timeout "$1")
+  shift
+  "${before[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
 }
 git_refuse() { # <what> <why> <what to do>
   refuse "$EX_GATE" "$1" "$2" "$3"
@@ -15,7 +24,8 @@ git_open() { # reads: CODE_DIR
   unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
-  GIT_TOP=$CODE_DIR
+  GIT_TOP=$CODE_DIR GIT_OWN_SSH=${GIT_SSH_COMMAND-}${GIT_SSH-}
+  [[ -n $GIT_OWN_SSH ]] || GIT_OWN_SSH=$(git_here config --get core.sshCommand 2>/dev/null) || GIT_OWN_SSH=''
   if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
     case $said in
       *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
@@ -127,7 +137,13 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
 
 # Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
 git_stash() { # <protected folder...>
-  local REPLY name entry
+  local REPLY name entry links
+  # What git would leave where it is, and say yes: a repository inside this one.
+  links=$(git_here ls-files -s | grep '^160000 ') || links=''
+  for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"} ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]/#/?? }"}; do
+    [[ $entry == '?? '*/ || $links$'\n' == *$'\t'"${entry:3}"$'\n'* ]] || continue
+    git_refuse "git stash in $GIT_TOP" "it does not take what is in ${entry:3}, a repository of its own" "commit and push it there, and its new commit here"
+  done
   for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"}; do
     case $entry in
       hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged --no-skip-worktree FILE, then commit it" ;;
@@ -156,15 +172,20 @@ git_clean() { # <stash: true or false> <protected folder...>
   fi
   git_list >&2
   remedy="commit and push them, or put them aside with: start --stash"
+  [[ $stash != true ]] || remedy="commit them by hand: the stash did not take them"
   if git_stash_takes "$@"; then remedy="commit them, or name them in .gitignore; a stash would take $REPLY"; fi
   git_refuse "git status in $GIT_TOP" "$((${#GIT_DIRTY[@]})) changed and ${#GIT_UNTRACKED[@]} untracked files (listed above) are in no commit" "$remedy"
 }
 
-# Each submodule is there and at the commit that the parent names (status has said so); its commit is kept for the plan.
+# Each repository inside the commit is there and at the commit that the parent names (status has said so); its commit is kept
+# for the plan. One that .gitmodules does not name comes along with no clone.
 git_submodules() { # sets GIT_SUBMODULES
-  local line
+  local line said
   GIT_SUBMODULES=()
-  [[ -f $GIT_TOP/.gitmodules ]] || return 0
+  said=$(git_here ls-files -s) || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
+  [[ $'\n'$said == *$'\n160000 '* ]] || return 0
+  said=$(git_here submodule status --recursive 2>&1) ||
+    git_refuse "git submodule status in $GIT_TOP" "${said##*$'\n'}" "name it in .gitmodules (git submodule add), or take it out: git rm --cached"
   while IFS= read -r line; do
     case $line in
       -*) git_refuse "git submodule in $GIT_TOP" "not initialised: ${line#-}" "git -C $GIT_TOP submodule update --init --recursive" ;;
@@ -172,7 +193,7 @@ git_submodules() { # sets GIT_SUBMODULES
       '') ;;
       *) GIT_SUBMODULES+=("${line# }") && log "submodule ${line# }" ;;
     esac
-  done < <(git_here submodule status --recursive 2>&1)
+  done <<<"$said"
 }
 
 # The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
@@ -206,12 +227,7 @@ git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
 }
 
 git_bounded() { # <git's words...>    a dead network must not hang the gate
-  if command -v timeout >/dev/null 2>&1; then
-    GIT_TERMINAL_PROMPT=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
-      timeout 180 git -C "$GIT_TOP" -c core.hooksPath=/dev/null --no-pager "$@" </dev/null
-  else
-    git_here "$@" </dev/null
-  fi
+  if command -v timeout >/dev/null 2>&1; then git_with 180 "$@" </dev/null; else git_here "$@" </dev/null; fi
 }
 
 # The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.

@@ -1,4 +1,4 @@
-# shellcheck disable=SC2030,SC2031,SC2154 # tests are subshells; bats sets status, output and stderr
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # words for other shells; tests are subshells; bats sets status, output and stderr
 load helper
 
 setup() {
@@ -255,4 +255,66 @@ g() { git -C "$CODE_DIR" "$@"; }
   g config core.checkStat minimal
   gate
   refused 77 'in no commit'
+}
+
+# Case 60: a repository inside the commit that .gitmodules does not name comes along with no clone, and its commit is nowhere.
+@test "git: a repository inside this one that .gitmodules does not name is refused, there and in a clone without it" {
+  git init -q "$CODE_DIR/nest"
+  echo 1 >"$CODE_DIR/nest/f.py"
+  git -C "$CODE_DIR/nest" add f.py && git -C "$CODE_DIR/nest" commit -qm 1
+  g -c advice.addEmbeddedRepo=false add nest && g commit -qm nest && g push -q origin main
+  gate
+  refused 77 nest '.gitmodules'
+  rm -rf "$CODE_DIR/nest" && mkdir "$CODE_DIR/nest" # as a clone has it
+  [[ -z $(g status --porcelain) ]]
+  gate
+  refused 77 nest '.gitmodules'
+  printf '[submodule "x"]\n\tpath = other\n\turl = /x\n' >"$CODE_DIR/.gitmodules"
+  g add -A && g commit -qm other && g push -q origin main
+  gate
+  refused 77 nest '.gitmodules'
+  g rm -q --cached nest && g commit -qm out && g push -q origin main
+  passes
+}
+
+# F10 case 60: what a stash would leave where it is, saying yes, is named before anything is taken.
+@test "git: --stash is refused where a repository inside this one has work of its own" {
+  git init -q "$CODE_DIR/inner"
+  echo 1 >"$CODE_DIR/inner/f.py"
+  echo x >>"$CODE_DIR/train.sh"
+  gate '' true true
+  refused 77 'does not take what is in inner/'
+  git -C "$CODE_DIR/inner" add f.py && git -C "$CODE_DIR/inner" commit -qm 1
+  g -c advice.addEmbeddedRepo=false add inner && g commit -qm inner
+  echo 2 >>"$CODE_DIR/inner/f.py"
+  gate '' true true
+  refused 77 'does not take what is in inner,'
+  [[ -z $(g stash list) && $(tail -n 1 "$CODE_DIR/train.sh") == x && $stderr != *'in the stash'* ]]
+}
+
+# F8: the tree is held against the commit that was pushed, not against what stands in for it on this machine alone.
+@test "git: a commit that is replaced here alone does not hide an edit" {
+  local old
+  old=$(g rev-parse HEAD)
+  echo evil >>"$CODE_DIR/train.sh"
+  g commit -qam evil
+  g branch -q evil && g reset -q --hard "$old"
+  g replace "$old" evil
+  g reset -q --hard
+  [[ $(tail -n 1 "$CODE_DIR/train.sh") == evil && -z $(g status --porcelain) ]]
+  gate
+  refused 77 'in no commit'
+}
+
+# F7: the origin is asked in the repository's own way, a key of its own for instance.
+@test "git: core.sshCommand leads to the origin, and so does GIT_SSH_COMMAND" {
+  local ssh=$BATS_TEST_TMPDIR/ssh
+  printf '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n' >"$ssh"
+  chmod +x "$ssh"
+  g remote set-url origin "me@demo.invalid:$CODE_DIR.origin.git"
+  GIT_SSH_COMMAND=$ssh passes
+  g config core.sshCommand "$ssh"
+  passes
+  gate '' false
+  [[ $status -eq 0 ]] || fail_with 'plan'
 }
