@@ -29,7 +29,7 @@ LOGIN
   chmod +x "$SSHD_DIR/login"
   [[ $EUID -ne 0 ]] || mkdir -p /run/sshd
   for try in 1 2 3 4 5 6 7 8 9 10; do
-    SSHD_PORT=$((20000 + (RANDOM + $$ + try * 977) % 40000))
+    SSHD_PORT=$((20000 + (RANDOM + $$ + try * 977) % 12000))
     sshd_launch && break
   done
   [[ -n ${SSHD_PID-} ]] || {

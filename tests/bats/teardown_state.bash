@@ -95,15 +95,19 @@ teardown_run() { run --separate-stderr "$TD" terminate --run --approve "$OK" </d
 # A box of its own: sshd on loopback.
 start_box() {
   need_tool sshd ssh-keygen
-  local port=$((20000 + RANDOM % 20000)) dir=$BATS_TEST_TMPDIR/sshd user sshd
+  local port try dir=$BATS_TEST_TMPDIR/sshd user sshd
   user=$(id -un) sshd=$(PATH=$REAL_PATH:/usr/sbin type -P sshd)
   mkdir -p "$dir/bin" "$HOME/.ssh"
   chmod 700 "$HOME/.ssh"
   [[ $user != root || -d /run/sshd ]] || mkdir -p /run/sshd
   ssh-keygen -q -t ed25519 -N '' -f "$dir/host" && ssh-keygen -q -t ed25519 -N '' -f "$dir/id" && cp "$dir/id.pub" "$dir/keys"
-  printf '%s\n' "Port $port" 'ListenAddress 127.0.0.1' "HostKey $dir/host" "AuthorizedKeysFile $dir/keys" 'StrictModes no' 'UsePAM no' "PidFile $dir/pid" \
-    "ForceCommand PATH=$dir/bin:/usr/local/bin:/usr/bin:/bin bash -s" >"$dir/config"
-  "$sshd" -f "$dir/config" -E "$dir/log"
+  # A port may be taken: another one then.
+  for try in 1 2 3 4 5; do
+    port=$((20000 + (RANDOM + try) % 12000))
+    printf '%s\n' "Port $port" 'ListenAddress 127.0.0.1' "HostKey $dir/host" "AuthorizedKeysFile $dir/keys" 'StrictModes no' 'UsePAM no' "PidFile $dir/pid" \
+      "ForceCommand PATH=$dir/bin:/usr/local/bin:/usr/bin:/bin bash -s" >"$dir/config"
+    if "$sshd" -f "$dir/config" -E "$dir/log"; then break; fi
+  done
   wait_for 10 test -s "$dir/pid"
   SSHD_PID=$(<"$dir/pid")
   # ssh finds the alias in the system's place only: a shim hands it ours.
