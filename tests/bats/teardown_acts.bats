@@ -23,7 +23,7 @@ load teardown_state
   no_sleep
   : >"$CLOUD/stubborn"
   PRICE_PER_HOUR=0.79 teardown_run
-  [[ $status -eq 1 && $output != *gone* && $stderr == *'FAILED: box-7 is still there after terminate, and costs 0.79 an hour'* ]] || fail_with 'not loud'
+  [[ $status -eq 1 && $output != *gone* && $stderr == *'FAILED: box-7 is still there after terminate, and costs 0.79 an hour: end it on this machine now'* ]] || fail_with 'not loud'
   tail -n 1 "$L/teardown.jsonl" | grep -q '"ran": true, "confirmed": "present"'
 }
 
@@ -35,6 +35,24 @@ load teardown_state
   rm "$BATS_TEST_TMPDIR/bin/fakecloud"
   teardown_run
   [[ $status -eq 69 && $output != *': gone'* ]] || fail_with 'believed without the tool'
+}
+
+@test "teardown: each kind is sent where it can look and act, and none to ssh or a console that it has not (S66 case 132)" {
+  local kind body=$BATS_TEST_TMPDIR/words.bash
+  sed -n '/^where_seen() {$/,/^}$/p; /^way_home() {$/,/^}$/p' "$TD" >"$body"
+  while read -r kind home seen; do
+    run bash -c 'KIND=$1; source "$2"; printf "%s | %s" "$(way_home)" "$(where_seen)"' - "$kind" "$body"
+    [[ $status -eq 0 && $output == *"$home"*" | "*"$seen"* ]] || fail_with "$kind: $output"
+    [[ $kind == ssh-rental || $kind == cloud-vm || $kind == kubernetes || $output != *console* ]] || fail_with "$kind: $output"
+    [[ $kind != notebook && $kind != kubernetes || $output != *ssh* ]] || fail_with "$kind: $output"
+  done <<KINDS
+owned ssh this machine
+slurm ssh squeue --me and sacct
+kubernetes P5.3 kubectl get jobs,pods,nodes
+notebook P5.3 own page
+ssh-rental ssh console
+cloud-vm ssh console
+KINDS
 }
 
 @test "teardown: nothing is done that cannot be recorded" {
@@ -172,7 +190,11 @@ SPOILS
   OK="off box-7 ${OK##* }"
   # The command is not on the box's PATH: nothing is switched off, and that is said.
   run --separate-stderr "$TD" off testbox --run --approve "$OK" </dev/null
-  [[ $status -eq 1 && $stderr == *'FAILED: box-7 is still there'* ]] || fail_with 'not loud'
+  # A cluster has no console.
+  [[ $status -eq 1 && $stderr == *'FAILED: box-7 is still there'*'end it with squeue --me and sacct, on the login node now'* ]] || fail_with 'not loud'
+  # What leaves the box as it is does not wait for its silence, and the box that still answers is no failure (case 128).
+  run --separate-stderr "$TD" withdraw testbox --run --approve "withdraw ${OK#off }" </dev/null
+  [[ $status -eq 69 && $output == *'the queue shows it no longer'* && $stderr == *'not known whether withdraw took effect: look with squeue'* ]] || fail_with 'not asked'
   # Now it is.
   printf '#!/bin/sh\nkill %s\n' "$SSHD_PID" >"$BATS_TEST_TMPDIR/sshd/bin/gpu-runbook-test-off"
   chmod +x "$BATS_TEST_TMPDIR/sshd/bin/gpu-runbook-test-off"
