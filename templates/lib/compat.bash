@@ -44,8 +44,9 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
       nap=$!
       wait "$nap" || exit 0
     done
-    kill -TERM "$pid" 2>/dev/null || exit 0
+    # Before the kill: we may be told to go as soon as the words have ended.
     fired=9
+    kill -TERM "$pid" 2>/dev/null || exit 0
     sleep 2 &
     nap=$!
     wait "$nap"

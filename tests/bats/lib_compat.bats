@@ -36,6 +36,14 @@ no_naps() {
   wait_for 10 no_naps
 }
 
+# Words that end at once when they are told to are as late as those that do not: many at a time, as a machine under load has it.
+@test "bounded: that time ran out is not lost where the words end at once" {
+  # shellcheck disable=SC2016 # the inner shell's own
+  run bash -c 'source "$1"; late() { local rc=0; bounded 1 bash -c "trap \"exit 7\" TERM; sleep 9 & wait" || rc=$?; echo "$rc"; }
+    for ((i = 0; i < 40; i++)); do late & done; wait' x "$ROOT/templates/lib/compat.bash"
+  [[ $(sort -u <<<"$output") == 124 && ${#lines[@]} -eq 40 ]]
+}
+
 # Many short calls, each with a long limit: nobody waits for the watcher, and none of its sleeps lives on. A TERM that comes just
 # before its wait is seen behind a nap: a second, and not the whole limit.
 @test "bounded: the watcher goes with the words, whenever they end" {
