@@ -324,7 +324,7 @@ run_cell() {
   oom_count
   OOM_AFTER=$REPLY
   printf 'gpu-runbook: ended %s status %s\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
-  CELL_EXIT=$CELL_RC
+  ((CELL_RC < 0)) || CELL_EXIT=$CELL_RC
   ((CELL_RC <= 128 || CELL_RC >= 193)) || CELL_SIGNAL=$((CELL_RC - 128))
 }
 

@@ -56,7 +56,7 @@ start_killer() { # sets KILLER_PID
   KILLER_PID=$!
 }
 
-# Wait for the cell whatever signals come in between. Each trap counts WAKES up. Sets CELL_RC.
+# Wait for the cell whatever signals come in between. Each trap counts WAKES up. Sets CELL_RC, below 0 where bash has lost it.
 wait_group() {
   local seen
   while :; do
@@ -64,6 +64,9 @@ wait_group() {
     { wait "$CELL_PID"; } 2>/dev/null || CELL_RC=$?
     say_late
     [[ $WAKES != "$seen" ]] || break
+    # A signal that comes in the very moment in which the cell ends may cost bash that end, and then its wait lasts as long as
+    # there is another child: for the whole grace.
+    [[ -d /proc/$CELL_PID ]] || stop_watchers
   done
 }
 
@@ -233,5 +236,5 @@ stop_watchers() {
   # lasts as long as there is another child.
   for pid in ${WATCH_PID-} ${KILLER_PID-}; do kill -KILL "$pid" 2>/dev/null || :; done
   for pid in ${WATCH_PID-} ${KILLER_PID-}; do { wait "$pid"; } 2>/dev/null || :; done
-  WATCH_PID=''
+  WATCH_PID='' KILLER_PID=''
 }

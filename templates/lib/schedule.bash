@@ -209,6 +209,8 @@ reap_slots() {
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -n ${SLOT_PID[slot]-} ]] || continue
     ! kill -0 "${SLOT_PID[slot]}" 2>/dev/null || continue
+    # A signal that comes in the very moment in which run_one ends may cost bash that end: it would wait for who waits for us.
+    [[ -z $STOPPING ]] || drop_warm
     rc=0
     { wait "${SLOT_PID[slot]}"; } 2>/dev/null || rc=$?
     of=("${SLOT_INDEX[slot]}" "$rc" "${SLOT_CLAIM[slot]}" "${SLOT_PID[slot]}" "${SLOT_BEGAN[slot]}")

@@ -162,3 +162,34 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   [[ $status -eq 0 ]] && bundled a
   [[ ! -e $D/state/.a.json.$dead.tmp && ! -e $B/records/.a.json.$dead.tmp ]]
 }
+
+@test "a signal in the very moment in which run_one ends: the queue ends too, and does not wait for who waits for it (case 42, T17)" {
+  local n rc pid
+  cell a ok
+  cell b ok
+  mkdir "$HOME/box" && cp "$BOX"/* "$HOME/box/"
+  # Told to go, it waits for the next one to wait, tells the queue to stop, and is gone. bash loses such an end now and then.
+  cat >"$HOME/box/run_one.sh" <<'STUB'
+#!/usr/bin/env bash
+while read -r line; do
+  case $line in
+    '=b') : >"$HOME/waits" ;;
+    'go '*)
+      until [[ -e $HOME/waits ]]; do read -r -t 0.02 <> <(:); done
+      kill -TERM "$PPID"
+      exit 1
+      ;;
+  esac
+done
+exit 79
+STUB
+  over() { ! kill -0 "$pid" 2>/dev/null; }
+  for n in 1 2 3 4 5 6 7 8; do
+    rm -f "$HOME/waits"
+    bash "$HOME/box/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
+    pid=$! rc=0
+    wait_for 30 over
+    wait "$pid" || rc=$?
+    [[ $rc -eq 143 && $(<"$HOME/said") == *'planned 2 = started 1 + skipped 0 + failed 0 + pending 1;'* ]]
+  done
+}

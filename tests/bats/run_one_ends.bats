@@ -320,3 +320,19 @@ big_cell() { printf '%s\tbash trainer.sh ok && head -c 2000000 /dev/zero >>"$CEL
   one a
   [[ $status -eq 0 && $stderr == *'step_10.pth'* && $stderr != *'step_9.pth'* && -e $D/cells/a/step_10.pth ]]
 }
+
+@test "a signal in the very moment in which the cell ends: run_one does not wait out the grace (case 42, T17)" {
+  local n rc pid
+  sed -E 's/^readonly (SIGNAL_)?GRACE_S=.*/readonly \1GRACE_S=600/' "$BOX/run_one.sh" >"$HOME/run_one.sh"
+  # bash loses an end now and then, not each time.
+  printf 'a\tbash trainer.sh ok; kill -TERM $PPID\n' >"$Q"
+  over() { ! kill -0 "$pid" 2>/dev/null; }
+  for n in 1 2 3 4 5; do
+    bash "$HOME/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
+    pid=$! rc=0
+    wait_for 60 over
+    wait "$pid" || rc=$?
+    [[ $rc -eq 143 ]]
+    is a preempted preempted
+  done
+}
