@@ -43,6 +43,8 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
       sleep 1 &
       nap=$!
       wait "$nap" || exit 0
+      # bash may lose the end of a child; its wait then lasts as long as there is another one: us.
+      kill -0 "$pid" 2>/dev/null || exit 0
     done
     # Before the kill: we may be told to go as soon as the words have ended.
     fired=9
