@@ -76,7 +76,8 @@ drilled() { # <member> <value>
   [[ $(member "$D/smoke.json" result) == passed && $(member "$D/smoke.json" steps) == 1 ]]
   # It was given its own name and the word to resume, and did not go on to its end.
   grep -qE '^step [0-9]+ c1 1$' "$DATA_DIR/said" && not grep -q '^step 300 ' "$DATA_DIR/said"
-  [[ -z $(pgrep -f "lt 4000" || :) && -z $(ls -A "$SCRATCH/gpu-runbook") ]]
+  not runs_here 'lt 4000'
+  [[ -z $(ls -A "$SCRATCH/gpu-runbook") ]]
   queue_is "$(trainer "$ANEW" 'echo "step $n"' 'echo "$n" >"$CELL_DIR/.t"' 4000)"
   smoke --resume
   failed_because 'the drill with cell c1: the second attempt began at step 1 again'
