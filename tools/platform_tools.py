@@ -30,16 +30,18 @@ PINS = {
                "datasets init -p", "datasets create -p", "datasets version -p -m", "kernels list --mine"]),
     "aws": (["awscli==1.46.3"], ["ec2 run-instances --image-id --instance-type --key-name --security-group-ids --block-device-mappings --count --dry-run "
             "--instance-market-options", "ec2 describe-instances --instance-ids --query", "ec2 wait instance-stopped --instance-ids", "ec2 create-image",
+            "ec2 describe-images --owners --filters --query --output", "ec2 describe-volumes",
             "ec2 cancel-spot-instance-requests --spot-instance-request-ids", "ec2 delete-volume --volume-id", "ec2 wait volume-deleted --volume-ids",
             "ec2 release-address --allocation-id", "ec2 describe-addresses"]),
     "az": (["azure-cli==2.91.0"], ["configure --defaults", "vm create -n --image --size --admin-username --generate-ssh-keys --os-disk-delete-option --nic-delete-option "
-           "--public-ip-sku --priority --max-price --eviction-policy", "vm disk attach", "image create", "vm simulate-eviction", "vm auto-shutdown", "vm start",
+           "--public-ip-sku --priority --max-price --eviction-policy", "vm disk attach --vm-name --name --new --size-gb", "group create -n -l", "vm show -n --query", "image create", "vm simulate-eviction", "vm auto-shutdown", "vm start",
            "vm stop", "vm list-ip-addresses -n -o", "disk list -o", "disk delete -n", "group delete -n", "network public-ip list"]),
     # No registry has these: as this machine has them.
-    "gcloud": ([], ["config set", "compute config-ssh", "compute ssh", "compute images create", "compute disks list", "compute disks delete",
+    "gcloud": ([], ["config set", "compute config-ssh", "compute ssh", "compute images create", "compute images list --project --no-standard-images", "compute disks create --size",
+                    "compute instances attach-disk --disk --device-name", "compute instances set-disk-auto-delete --no-auto-delete --disk", "compute disks list", "compute disks delete",
                     "compute addresses list", "compute instances describe --format", "compute instances create --machine-type --maintenance-policy --image-family "
                     "--image-project --boot-disk-size --metadata --max-run-duration --instance-termination-action --provisioning-model"]),
-    "kubectl": ([], ["create -f --dry-run", "get -o -l", "cp", "exec", "port-forward", "patch -p", "config current-context", "describe", "apply -f"]),
+    "kubectl": ([], ["create -f --dry-run", "get -o -l", "cp", "exec", "port-forward", "patch -p", "config current-context", "config set-context --current --namespace", "describe", "apply -f"]),
     "squeue": ([], ["--me -h -j 1", "-r -j 1"]),
     "scancel": ([], []),
     "sacct": ([], ["-j 1 -X -n -P -o State,ExitCode"]),

@@ -87,7 +87,7 @@ def test_nothing_is_left_to_fill_in(profile, job):  # S8
     page = outside_fences(text(profile, job))
     without_html = re.sub(r"</?code>", "", page)
     assert not re.search(r"(?<!\\)<[A-Za-z/][^>]*>", without_html)
-    assert "{{" not in page and "{%" not in page and not re.search(r"(?<![\w.])(None|True|False)(?= (GB|files|s\b|\|)|`|\.)", page.replace("`True`", "").replace("`False`", ""))
+    assert "{{" not in page and "{%" not in page and not re.search(r"(?<![\w.=])(None|True|False)(?= (GB|files|s\b|\|)|`|\.)", page.replace("`True`", "").replace("`False`", ""))
     assert not re.search(r"TODO|FIXME|XXX|your-[a-z]+-here|undefined", page)
     assert "$'" not in page
 

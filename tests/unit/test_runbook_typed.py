@@ -9,7 +9,7 @@ from conftest import FIXTURES, ROOT
 from generator import render
 from generator.diagnostics import Report
 from generator.inputs import inputs
-from runbook_pages import RENTED, SHELLS, SSH, blocks, bound, every, section, text, with_jobs
+from runbook_pages import RENTED, SHELLS, SSH, blocks, bound, every, outside_fences, section, text, with_jobs
 
 
 def remote(page: str) -> list[str]:
@@ -299,3 +299,46 @@ def test_kubernetes_brings_things_there_and_home_by_its_own_verbs(tmp_path):  # 
     got = {str(path.relative_to(tmp_path / "laptop/kubernetes.r1")) for path in (tmp_path / "laptop/kubernetes.r1").rglob("*") if path.is_file()}
     # The box's own smoke record is another one than the laptop's, which lies there.
     assert got == set(names) - {"smoke.json"}
+
+
+def code_spans(page: str) -> str:
+    """The prose with its code spans taken out: what a renderer, and a reader of the plain file, sees as words."""
+    return re.sub(r"<code>.*?</code>|(`+)(?!`).+?(?<!`)\1(?!`)", "", outside_fences(page))
+
+
+@every
+def test_what_is_typed_stands_as_it_is_typed(profile):  # S1 S8: Markdown's backslash in front of ~ [ * makes another command of it, read in less
+    for line in code_spans(text(profile, "sweep")).splitlines():
+        assert not re.search(r"\\[~*\[\]]", line), line
+
+
+def steps_of(profile: str):
+    """Each list of steps that a person does by hand, with where it stands, as texts of this variant."""
+    p = bound(profile).profile
+    for way in p["launch"]["ways"]:
+        yield way["way"], [*way.get("steps", []), way.get("note", "")]
+    for action in p["teardown"]["actions"]:
+        yield action["verb"], [*action.get("steps", []), *action["confirm_gone"].get("steps", [])]
+    yield "image", [p["launch"]["image"].get("how", "")]
+    yield "address", [p["network"].get("address", {}).get("read_again", "")]
+    yield "transfer", p["network"].get("transfer", {}).get("steps", [])
+    yield "detection", [p["interruption"]["detection"]]
+    for one in p["launch"]["surface"]["conveniences"]:
+        yield "convenience", [one]
+
+
+WORD = re.compile(r"(?<![\w$'.-])[A-Z]{2}[A-Z_]*\b(?![\w.'-])")
+# Values that a tool wants just so, and columns.
+NO_CHOICE = {"FSTYPE", "TERMINATE", "STOP", "SPOT", "SECURE", "NVIDIA", "RTX", "HOME", "INSTANCE", "HOST", "USER"}
+
+
+@every
+def test_a_word_of_choice_says_what_to_put_there(profile):  # S8: NAME and DC in a command are holes, if nobody says what goes in
+    for where, texts in steps_of(profile):
+        whole = " ".join(" ".join(texts).split())
+        spans = re.findall(r"`([^`]+)`", whole)
+        for word in {word for span in spans for word in WORD.findall(span.replace("NAME,SIZE,MODEL", ""))} - NO_CHOICE:
+            assert re.search(rf"\b{word} is ", re.sub(r"`[^`]*`", "", whole)), (where, word, whole)
+        # Outside of code marks there is no command with a hole: `--flag WORD`, `tool verb ID`.
+        bare = re.sub(r"`[^`]*`", "", whole)
+        assert not re.search(r"--?[a-z][\w-]*[ =](?:ID|NAME|[A-Z]{2,}_ID|POD|VM)\b|\b[a-z]+ (?:ID|POD|JOBID|OWNER/SLUG)\b(?! is)", bare), (where, bare)
