@@ -124,6 +124,8 @@ drop_dead_room() {
     pid=${pid##*.}
     [[ ! -e $file ]] || start_ticks "$pid" || rm -f -- "$file"
   done
+  # Where theirs was to be copied: a cell that never ends well is never synced, which would see to it.
+  drop_own_leftovers "$CELL" || log "an earlier attempt's folder in $B/.syncing cannot be removed"
 }
 
 # The claim, then a clean folder, then the record that says running.

@@ -1,5 +1,5 @@
 # lib/roster.bash: the run's own queue: what its source has new is appended, nothing leaves, no command changes.
-# needs: exit log path file queue run
+# needs: exit log path file proc queue run idle
 # reads: D SELF_DIR QUEUE_FILE JOB RUN_SHARD
 
 # A shard goes by places in the source: with a line gone, or one put in before the end, it would get cells of other shards,
@@ -21,6 +21,31 @@ check_places() { # reads merge_queue's own: source names known mine of n
   done
   [[ -z $moved ]] ||
     refuse "$EX_GATE" "queue $source" "its lines have moved (cell $moved), and shard $RUN_SHARD goes by their places: it would run cells of other shards" "put the lines back as they were; new ones belong at the end"
+}
+
+# One merges at a time: a roster written by another in between would lose its names to ours, or ours to its. A dead one's lock is
+# nobody's, and nobody waits for ever.
+lock_roster() {
+  local REPLY here host boot pid ticks n
+  this_host
+  here=$REPLY
+  this_boot_id
+  here+=" $REPLY"
+  start_ticks $$ || return 0
+  for ((n = 0; n < 200; n++)); do
+    set -C
+    if { printf '%s %s %s\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then n=200; fi
+    set +C
+    ((n < 200)) && [[ -e $D/.queue.lock ]] || continue
+    if { read -r host boot pid ticks <"$D/.queue.lock"; } 2>/dev/null && { [[ "$host $boot" != "$here" || $pid == "$$" ]] || ! same_process "$pid" "$ticks"; }; then
+      unlock_roster
+    else
+      idle 0.1
+    fi
+  done
+}
+unlock_roster() {
+  rm -f -- "$D/.queue.lock"
 }
 
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
@@ -59,6 +84,13 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   # shellcheck disable=SC2034 # for source_changed, which only run_queue asks
   MERGED_TEXT=$text
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
+  if [[ -z ${ROSTER_LOCKED-} ]]; then
+    local ROSTER_LOCKED=1
+    lock_roster
+    merge_queue
+    unlock_roster
+    return
+  fi
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
       refuse "$EX_CONFIG" "cell ${QUEUE_NAMES[i]}" "the run has a cell whose name differs in upper and lower case only" "give it a name of its own"

@@ -44,7 +44,10 @@ first_phase() { # <index>
         log "cell $name: failed before ($C_CLASS): to run again"
       fi
       ;;
-    unsynced) log "cell $name: finished, but not in the bundle: to copy again" ;;
+    unsynced)
+      P_COPY[$1]=1
+      log "cell $name: finished, but not in the bundle: to copy again"
+      ;;
     *) log "cell $name: ${REPLY}: to resume" ;;
   esac
 }
@@ -244,7 +247,10 @@ judge_slot() { # <index> <run_one's exit code> <claims before it> <its pid> <whe
       'done') P_PHASE[i]=ok TOOK=$((TOOK + took)) TOOK_N=$((TOOK_N + 1)) ;;
       unsynced) judge_unsynced "$i" "$rc" ;;
       failed) judge_failed "$i" ;;
-      *) judge_interrupted "$i" ;;
+      *)
+        ((rc != EX_NOROOM)) || stop_queue "$rc" "cell $name has run, and its record could not be written; those of the next ones could not either"
+        judge_interrupted "$i"
+        ;;
     esac
   fi
   say_progress "$i" "$took"
@@ -278,8 +284,8 @@ never_began() { # <cell> <state>
 judge_refusal() { # <index> <exit code>
   local name=${P_NAME[$1]}
   case $2 in
-    0) # it found the cell committed, or its word is worth nothing
-      if [[ -s $B/records/$name.json ]]; then P_PHASE[$1]=ok; else judge_interrupted "$1"; fi
+    0) # it found the cell committed, by another runner or because it made up for the copy; or its word is worth nothing
+      if [[ ! -s $B/records/$name.json ]]; then judge_interrupted "$1"; elif [[ -n ${P_COPY[$1]-} ]]; then P_PHASE[$1]=ok; else P_PHASE[$1]=skipped; fi
       ;;
     "$EX_BUSY") P_PHASE[$1]=busy ;;
     "$EX_INTEGRITY") P_PHASE[$1]=failed ;;

@@ -45,6 +45,8 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   : >"$D/go"
   wait "$first"
   [[ $(starts b) -eq 1 && $(<"$HOME/said") == *'cell b: done already'* ]]
+  # Another has done it before we came to it.
+  [[ $(<"$HOME/said") == *'planned 2 = started 1 + skipped 1 + failed 0 + pending 0;'* ]]
   ! left_of_b
 }
 
@@ -192,4 +194,17 @@ STUB
     wait "$pid" || rc=$?
     [[ $rc -eq 143 && $(<"$HOME/said") == *'planned 2 = started 1 + skipped 0 + failed 0 + pending 1;'* ]]
   done
+}
+
+@test "killed, and never ended well since: nothing of the killed one stays in the bundle (S47, S48)" {
+  printf 'a\t((CELL_RESUME == 0)) || exit 3; : >"$CELL_DIR/ready"; while :; do read -r -t 0.1 <> <(:) || :; done\n' >"$Q"
+  bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
+  local one=$!
+  wait_for 10 test -e "$D/cells/a/ready"
+  kill -KILL "$one"
+  wait "$one" || :
+  compgen -G "$B/.syncing/a.*"
+  one a
+  [[ $status -eq 3 ]]
+  not compgen -G "$B/.syncing/a.*"
 }
