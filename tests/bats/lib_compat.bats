@@ -44,8 +44,8 @@ no_naps() {
   [[ $(sort -u <<<"$output") == 124 && ${#lines[@]} -eq 40 ]]
 }
 
-# Many short calls, each with a long limit: nobody waits for the watcher, and none of its sleeps lives on. A TERM that comes just
-# before its wait is seen behind a nap: a second, and not the whole limit.
+# Many short calls, each with a long limit: nobody waits for the watcher, and none of its sleeps lives on. One that was started in
+# the very moment of the end does, for a second and not for the whole limit.
 @test "bounded: the watcher goes with the words, whenever they end" {
   # shellcheck disable=SC2031 # its own test
   export NAPS_OF=$BATS_TEST_TMPDIR
