@@ -110,22 +110,23 @@ lost_after_all() {
 # A process of this run's detached part that is at work, whatever the records say: it stands in D and runs our own words.
 # Where the part itself was killed, what it had started goes on.
 live_detached() { # returns: 0 with its number in REPLY, 1 there is none
-  local dir word found=''
+  local dir word found='' oldest=''
   local -a words
   for dir in /proc/[0-9]*; do
     [[ $dir/cwd -ef $D ]] || continue
     words=()
     { while IFS= read -r -d '' word; do words+=("$word"); done <"$dir/cmdline"; } 2>/dev/null || continue
     case ${words[1]-},${words[2]-} in
-      # The part itself ends its children when it is told to; a child's number would be the wrong one to end.
-      */"$PROG",_run | */"$PROG",_enter) REPLY=${dir#/proc/} && return 0 ;;
+      */"$PROG",_run | */"$PROG",_enter) ;;
       */run_queue.sh,--dry-run | */aggregate_to_fs.sh,--help) continue ;;
       */run_queue.sh,* | */aggregate_to_fs.sh,*) ;;
       # A cell outlives a queue that was killed.
       */run_one.sh,--queue) [[ ${words[3]-} == "$D/queue.tsv" ]] || continue ;;
       *) continue ;;
     esac
-    found=${dir#/proc/}
+    start_ticks "${dir#/proc/}" || continue
+    # Of several the oldest: it began the others, and ends them when it is told to.
+    if [[ -z $found ]] || ((REPLY < oldest)); then found=${dir#/proc/} oldest=$REPLY; fi
   done
   REPLY=$found
   [[ -n $found ]]
