@@ -170,3 +170,11 @@ def test_a_power_off_says_what_it_depends_on(profile):  # S101 F35: a stop that 
     action = next(one for one in b.actions if one.get("command") == command)
     line = next(line for line in part.splitlines() if "With `--power-off`" in line)
     assert runbook.check(action) + runbook.prose(action.get("note", "")) in line and runbook.cite(action) in line
+
+
+@pytest.mark.parametrize("profile", PODS)
+def test_what_is_typed_for_a_pod_is_typed_here(profile):  # S8: "all commands are typed here", so none is a bare one of the box
+    page = outside_fences(text(profile))
+    assert "All commands are typed here; those with `kubectl exec` run in the pod" in page
+    assert [span for span in re.findall(r"`([^`]+)`", page) if re.match(r"cd |bash \./", span)] == []
+    assert "with the block at the end of this phase: `local/verify_phase.sh 4` runs it" in section(page, "Phase 4: monitoring")
