@@ -38,7 +38,8 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   local first=$!
   wait_for 10 told_of_b
   queue --only b
-  [[ $status -eq 0 ]] && bundled b
+  [[ $status -eq 0 ]]
+  bundled b
   # What was looked at long ago is looked at again.
   long_ago() { (($(date +%s) - $(stat -c %Y "$D"/state/.b.json.*.tmp) >= 3)); }
   wait_for 10 long_ago
@@ -79,14 +80,16 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   wait_for 10 nothing_left
   : >"$D/go"
   wait "$first"
-  [[ $(starts b) -eq 1 ]] && bundled b
+  [[ $(starts b) -eq 1 ]]
+  bundled b
 }
 
 @test "what a saver writes until the sweep has ended it is in the bundle: the results are not looked at before (S81, T9)" {
   saver 'head -c 2000000 /dev/zero >"$CELL_DIR/best.pth"'
   queue
   [[ $status -eq 0 && $stderr == *'left process'* ]]
-  bundled s && [[ $(stat -c %s "$B/final_ckpts/s/best.pth") -eq 2000000 ]]
+  bundled s
+  [[ $(stat -c %s "$B/final_ckpts/s/best.pth") -eq 2000000 ]]
 }
 
 @test "a required folder is listed when the last process of the cell is gone (S81, T9)" {
@@ -95,7 +98,8 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   BOX=$OUT/box
   saver 'echo last >"$CELL_DIR/ckpts/last"'
   queue
-  [[ $status -eq 0 ]] && bundled s
+  [[ $status -eq 0 ]]
+  bundled s
   [[ $(<"$B/final_ckpts/s/ckpts/last") == last ]]
 }
 
@@ -114,7 +118,9 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   ! left_of_b
   mv "$CODE_DIR.away" "$CODE_DIR"
   queue
-  [[ $status -eq 0 ]] && bundled b && bundled c
+  [[ $status -eq 0 ]]
+  bundled b
+  bundled c
 }
 
 @test "job control handed on by SHELLOPTS: the cell is waited for to its end (S47, T2)" {
@@ -122,7 +128,8 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   cell b 'slow 3 0.1'
   run --separate-stderr bash -c 'set -m; export SHELLOPTS; exec bash "$@"' - "$BOX/run_queue.sh" --queue "$Q"
   [[ $status -eq 0 && $stderr != *'left process'* ]]
-  bundled a && bundled b
+  bundled a
+  bundled b
 }
 
 @test "the run_one that waits hangs at a dead mount: a queue that is told to stop ends with its cell all the same (case 42, T17)" {
@@ -161,7 +168,8 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   echo 0 >"$B/records/.a.json.$dead.tmp"
   queue
   kill "$parent"
-  [[ $status -eq 0 ]] && bundled a
+  [[ $status -eq 0 ]]
+  bundled a
   [[ ! -e $D/state/.a.json.$dead.tmp && ! -e $B/records/.a.json.$dead.tmp ]]
 }
 

@@ -173,7 +173,8 @@ teardown() { cells_teardown; }
   [[ $status -eq 0 && $(starts a) -eq 2 ]]
   one b
   [[ $status -eq 0 && $(starts b) -eq 2 ]]
-  bundled a && bundled b
+  bundled a
+  bundled b
 }
 
 @test "busybox first on PATH, a comma locale, no terminal, TMPDIR full, no setsid: the same (case 27, F29)" {
@@ -204,7 +205,8 @@ teardown() { cells_teardown; }
   : >"$D/cells/a/best.pth"
   one a
   [[ $status -eq 0 && $(starts a) -eq 2 && $stderr == *'run again'* ]]
-  bundled a && [[ -s $B/final_ckpts/a/best.pth ]]
+  bundled a
+  [[ -s $B/final_ckpts/a/best.pth ]]
 }
 
 # A trainer that leaves more than what is copied in a moment.
@@ -232,7 +234,8 @@ big_cell() { printf '%s\tbash trainer.sh ok && head -c 2000000 /dev/zero >>"$CEL
   PATH=$REAL_PATH
   for c in b c; do
     one $c
-    [[ $status -eq 0 && $(starts $c) -eq 1 ]] && bundled $c
+    [[ $status -eq 0 && $(starts $c) -eq 1 ]]
+    bundled $c
   done
 }
 
@@ -249,21 +252,24 @@ big_cell() { printf '%s\tbash trainer.sh ok && head -c 2000000 /dev/zero >>"$CEL
     [[ $(why $c) == "not flushed, boot $(cat /proc/sys/kernel/random/boot_id)" ]]
   done
   one a
-  [[ $status -eq 0 && $(starts a) -eq 1 ]] && bundled a
+  [[ $status -eq 0 && $(starts a) -eq 1 ]]
+  bundled a
   sed -i 's/not flushed, boot ......../not flushed, boot 00000000/' "$D/state/b.json"
   # Nobody copies what nobody knows: not aggregation either.
   cp "$Q" "$D/queue.tsv"
   run --separate-stderr bash "$BOX/aggregate_to_fs.sh"
   [[ ! -e $B/records/b.json && $stderr == *'cell b finished in an earlier boot'* ]]
   one b
-  [[ $status -eq 0 && $(starts b) -eq 2 && $stderr == *'an earlier boot'*'run again'* ]] && bundled b
+  [[ $status -eq 0 && $(starts b) -eq 2 && $stderr == *'an earlier boot'*'run again'* ]]
+  bundled b
   # Where the boot cannot be told, it is never this one.
   cell c ok
   PATH=$HOME/bin:$PATH one c
   sed -i 's/not flushed, boot [^"]*/not flushed, boot unknown/' "$D/state/c.json"
   mkdir -p "$HOME/fake/proc/sys/kernel" && cp /proc/sys/kernel/hostname "$HOME/fake/proc/sys/kernel/"
   FAKE_ROOT=$HOME/fake one c
-  [[ $status -eq 0 && $(starts c) -eq 2 ]] && bundled c
+  [[ $status -eq 0 && $(starts c) -eq 2 ]]
+  bundled c
 }
 
 @test "a run_one that waits is told of a cell or ends with who would tell it (S48)" {
@@ -282,7 +288,8 @@ big_cell() { printf '%s\tbash trainer.sh ok && head -c 2000000 /dev/zero >>"$CEL
   printf '#!/bin/bash\nfor one; do [[ ! -d $one ]] || exit 1; done\nexec /bin/sync "$@"\n' >"$HOME/bin/sync"
   chmod +x "$HOME/bin/sync"
   PATH=$HOME/bin:$PATH one a
-  [[ $status -eq 0 ]] && bundled a
+  [[ $status -eq 0 ]]
+  bundled a
 }
 
 @test "a small cell with all guards costs at most 30 external processes" {
@@ -293,7 +300,9 @@ big_cell() { printf '%s\tbash trainer.sh ok && head -c 2000000 /dev/zero >>"$CEL
   [[ $status -eq 0 ]]
   strace -f -qq -e trace=execve -o "$HOME/one" bash "$BOX/run_queue.sh" --queue "$Q" --only x >/dev/null 2>&1
   strace -f -qq -e trace=execve -o "$HOME/two" bash "$BOX/run_queue.sh" --queue "$Q" --only y,z >/dev/null 2>&1
-  bundled x && bundled y && bundled z
+  bundled x
+  bundled y
+  bundled z
   each=$(($(grep -c 'execve.* = 0' "$HOME/two") - $(grep -c 'execve.* = 0' "$HOME/one")))
   echo "# $each processes" >&3
   ((each > 5 && each <= 30))

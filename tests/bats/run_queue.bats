@@ -502,3 +502,27 @@ SHIM
   [[ $status -eq 0 ]]
   sum_is 5 4 1 0 0
 }
+
+@test "an output that is closed, full or read by nobody any more stops no cell and changes no code (case 25, case 27, S48)" {
+  local how n=0 rc words=(bash "$BOX/run_queue.sh" --queue "$Q")
+  printf 'a\tbash trainer.sh ok; yes | head -n 1 >/dev/null; printf %%s "${PIPESTATUS[0]}" >"$CELL_DIR/yes"\n' >"$Q"
+  cell b ok
+  for how in closed closed_err closed_both full gone; do
+    export RUN=$how
+    D=$DATA_DIR/$how B=$DURABLE_DIR/$how rc=0
+    case $how in
+      closed) "${words[@]}" >&- 2>"$HOME/said" 3>&- || rc=$? ;;
+      closed_err) "${words[@]}" >/dev/null 2>&- 3>&- || rc=$? ;;
+      closed_both) "${words[@]}" >&- 2>&- 3>&- || rc=$? ;;
+      full) "${words[@]}" >/dev/full 2>&1 3>&- || rc=$? ;;
+      gone) "${words[@]}" > >(exec true) 2>&1 3>&- || rc=$? ;;
+    esac
+    [[ $rc -eq 0 ]] && bundled a && bundled b && is a 'done' && is b 'done' || fail_with "$how: $rc"
+    [[ $(<"$HOME/said") != *'write error'* ]]
+    # The cell itself has the usual PIPE.
+    [[ $(<"$D/cells/a/yes") -eq 141 ]]
+  done
+  rc=0
+  RUN=refused PROXY_HOOK=/nowhere "${words[@]}" >/dev/null 2>/dev/full 3>&- || rc=$?
+  [[ $rc -eq 77 ]]
+}
