@@ -36,7 +36,7 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   (
     fired=0
     # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
-    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null || :' EXIT
     trap 'exit "$fired"' TERM
     # A second at a time: a TERM in the midst of its start may leave one behind, with all that we have open.
     while ((limit-- > 0)); do
