@@ -20,9 +20,9 @@ from runbook_pages import PROFILES, VARIANTS, bound, every_variant, section, tex
 
 # What people call a tier besides its name and its path.
 ALSO = {
-    ("autodl", "file-storage"): ["文件存储", "autodl-fs"], ("aws-ec2", "kept-volume"): ["disks.json", "second volume"],
+    ("autodl", "file-storage"): ["文件存储", "autodl-fs"], ("aws-ec2", "kept-volume"): ["disks.json", "kept volume"],
     ("aws-ec2", "instance-store"): ["local NVMe"], ("azure-vm", "data-disk"): ["az vm disk attach"], ("azure-vm", "temp-disk"): ["temporary disk"],
-    ("colab", "drive"): ["google.colab"], ("gcp-gce", "kept-disk"): ["data disk"], ("gpushare", "net-disk"): ["/hy-netdisk"], ("gpushare", "nas"): ["/hy-nas"],
+    ("colab", "drive"): ["google.colab"], ("gcp-gce", "kept-disk"): ["attach-disk", "kept disk"], ("gpushare", "net-disk"): ["/hy-netdisk"], ("gpushare", "nas"): ["/hy-nas"],
     ("jarvislabs", "filesystem"): ["fs_id", "fs-id"], ("lambda", "filesystem"): ["file_system", "FS_NAME"], ("nebius", "filesystem"): ["shared filesystem"],
     ("runpod", "network-volume"): ["volume-id", "MooseFS", "S3-compatible"], ("thundercompute", "ephemeral-disk"): ["ephemeral"],
     ("vastai", "local-volume"): ["vastai show volumes"],
