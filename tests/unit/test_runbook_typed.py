@@ -323,6 +323,7 @@ def steps_of(profile: str):
     yield "address", [p["network"].get("address", {}).get("read_again", "")]
     yield "transfer", p["network"].get("transfer", {}).get("steps", [])
     yield "detection", [p["interruption"]["detection"]]
+    yield "detach", [p["daemon"]["install"]]
     for one in p["launch"]["surface"]["conveniences"]:
         yield "convenience", [one]
 

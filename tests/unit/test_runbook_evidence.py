@@ -1,0 +1,104 @@
+"""A verify block is evidence: it fails where the thing that it asks for is not so. Run as it is typed, with fakes in front."""
+
+import os
+import re
+import subprocess
+import time
+
+import pytest
+from conftest import FIXTURES
+from runbook_pages import PROFILES, SSH, blocks, bound, every, outside_fences, section, text
+
+PATH = os.environ["PATH"]
+
+
+def fake(folder, name: str, body: str) -> None:
+    (folder / name).write_text("#!/bin/bash\n" + body)
+    (folder / name).chmod(0o755)
+
+
+def verify(profile: str, heading: str, job: str = "demo") -> str:
+    return blocks(section(text(profile, job), heading), "bash verify")[0]
+
+
+def typed(block: str, tmp_path) -> subprocess.CompletedProcess:
+    """The block of a page of the own machine, in a folder of its own; what lies in bin/ comes first."""
+    env = {"PATH": f"{tmp_path}/bin:{PATH}", "HOME": str(tmp_path), "DATA_DIR": str(tmp_path / "data"), "RUN": "demo"}
+    return subprocess.run(["bash", "-c", block], cwd=tmp_path, env=env, capture_output=True, text=True)
+
+
+@pytest.fixture(name="here")
+def own_machine(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "data/demo").mkdir(parents=True)
+    return tmp_path
+
+
+def test_the_cards_are_counted(here):  # S35: no card, or fewer than a cell needs, is billed all the same
+    block = verify("local", "Phase 0: environment audit", "sweep")
+    needed = bound("local", "sweep")["NEED_GPUS"].value
+    assert needed >= 1
+    fake(here / "bin", "df", "echo 'Filesystem Inodes IUsed IFree IUse% Mounted on'; echo '/dev/x 100 10 90 10% /data'\n")
+    for cards, expected in ((needed - 1, 1), (needed, 0), (needed + 1, 0)):
+        fake(here / "bin", "nvidia-smi", f"for i in $(seq {cards}); do case $1 in -L) echo \"GPU $i: NVIDIA X\" ;; *) echo 'NVIDIA X' ;; esac; done\n")
+        assert typed(block, here).returncode == expected, cards
+    fake(here / "bin", "nvidia-smi", "exit 9\n")
+    assert typed(block, here).returncode != 0
+
+
+@pytest.mark.parametrize("used,expected", [(0, 0), (9, 0), (79, 0), (80, 1), (89, 1), (90, 1), (99, 1), (100, 1)])
+def test_the_inodes_in_use_are_below_the_threshold(used, expected, here):  # S36 U21
+    fake(here / "bin", "df", f"echo 'Filesystem Inodes IUsed IFree IUse% Mounted on'; echo '/dev/x 800000 90 100 {used}% /data/85%'\n")
+    got = typed(verify("local", "Phase 0: environment audit"), here)
+    assert got.returncode == expected and (f" {used}% " in got.stdout) == (expected == 0)
+
+
+def test_a_smoke_that_failed_is_no_smoke(here):  # S57: the record's words are shown, and decide
+    block, record = verify("local", "Phase 2: queue and smoke"), here / "data/demo/smoke.json"
+    assert typed(block, here).returncode != 0
+    for result, expected in (("failed", 1), ("waived", 1), ("passed", 0)):
+        record.write_text(f'{{\n  "schema": "smoke/1",\n  "result": "{result}",\n  "commit": "c0ffee",\n  "exit": 0,\n  "why": "it passed yesterday"\n}}\n')
+        got = typed(block, here)
+        assert got.returncode == expected and got.stdout == f'  "result": "{result}",\n  "commit": "c0ffee",\n  "exit": 0,\n', result
+
+
+def test_what_an_attempt_of_yesterday_printed_is_no_launch(here):  # S67 S77: an old log stands there after each restart
+    status, log = here / "box/formal_run.sh", here / "data/demo/logs/a/attempt-001.log"
+    status.parent.mkdir()
+    fake(status.parent, status.name, "echo running\n")
+    log.parent.mkdir(parents=True)
+    (here / "data/demo/formal.log").write_text("step queue\n")
+    log.write_text("epoch 7/12 loss 0.5\n")
+    assert typed(verify("local", "Phase 3: detached launch"), here).stdout.endswith("epoch 7/12 loss 0.5\n")
+    old = time.time() - 3600
+    os.utime(log, (old, old))
+    assert typed(verify("local", "Phase 3: detached launch"), here).stdout == "running\nstep queue\n"
+
+
+@pytest.mark.parametrize("profile", [one for one in PROFILES if "from_home" not in bound(one).profile["daemon"]])
+def test_every_kind_asks_for_what_cells_print_now(profile):  # S66 S67: the same look, whatever leads there
+    block = verify(profile, "Phase 3: detached launch")
+    assert re.search(r'-name \\?"attempt-\*\.log\\?" -mmin -5 -exec grep -hv \\?"\^gpu-runbook: \\?" \{\} \+ \| tail -n 4', block), block
+    kind = bound(profile)["KIND"].value
+    asked = {"slurm": "squeue", "kubernetes": "kubectl get pods", "notebook": "/claims"}.get(kind, "formal_run.sh status &&")
+    assert asked in block
+
+
+@pytest.mark.parametrize("profile", SSH)
+def test_each_command_there_takes_the_one_alias(profile):  # S16 S45: the speed too is that of the way the transfer takes
+    for body in blocks(text(profile, "sweep"), "bash") + blocks(text(profile, "sweep"), "bash verify"):
+        for target in re.findall(r"(?:^|[|(] ?)ssh (?:-n |-o \S+ )*(\S+)", body, re.M):
+            assert target == '"${HOST:?}"', (target, body)
+
+
+@every
+def test_the_frame_says_what_holds_everywhere(profile):  # S9 S13 S34: skipped with evidence, clocks also then, room before the start
+    page = outside_fences(text(profile))
+    head = page.split("## Contents")[0]
+    assert "where a whole phase is done already, tick its last box\nand write the date and what the verify block printed beside it" in head
+    assert section(page, "Danger clocks").startswith("\nThese strike by themselves, also when you skip phase -1.\n")
+    assert "A start that would not fit is refused by the queue itself (73)." in section(page, "Phase 0: environment audit")
+
+
+def test_the_jobs_of_these_tests_need_a_card():
+    assert (FIXTURES / "sweep.yaml").is_file() and bound("local", "sweep")["NEED_GPUS"].value and not bound("local")["NEED_GPUS"].value
