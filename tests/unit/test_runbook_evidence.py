@@ -102,3 +102,21 @@ def test_the_frame_says_what_holds_everywhere(profile):  # S9 S13 S34: skipped w
 
 def test_the_jobs_of_these_tests_need_a_card():
     assert (FIXTURES / "sweep.yaml").is_file() and bound("local", "sweep")["NEED_GPUS"].value and not bound("local")["NEED_GPUS"].value
+
+
+@every
+def test_results_are_counted_where_they_are_kept(profile):  # S86: a record on the data tier is none in the bundle
+    page, b = text(profile), bound(profile)
+    counted = section(page, "Phase 5: aggregate, pull, verify, teardown").split("**P5.2**")[1].split("**P5.3**")[0]
+    (block,) = blocks("\n" + counted, "bash")
+    folder = "LOCAL_DIR" if "from_home" in b.profile["daemon"] else "DURABLE_DIR"
+    assert re.search(r"^(?:ssh|kubectl)?.*find \\?\"\\?\$\{" + folder + r"[:-]", block, re.M), block
+
+
+@every
+def test_the_gate_is_asked_before_anything_is_done(profile):  # S95 S96: the block that only asks has no --run, and stands first
+    b, home = bound(profile), section(text(profile), "Phase 5: aggregate, pull, verify, teardown")
+    ask, act = (blocks("\n" + home.split(f"**{step}**")[1].split("\n- [ ]")[0], "bash") for step in ("P5.8", "P5.9"))
+    assert len(ask) == len(act) == 1 and ask[0].split()[:2] == ["local/teardown.sh", b["METER_STOP"].value]
+    assert "--run" not in ask[0] and act[0].split() == [*ask[0].split(), "--run"]
+    assert "teardown.sh" not in home.split("**P5.8**")[0]

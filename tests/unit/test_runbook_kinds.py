@@ -178,3 +178,5 @@ def test_what_is_typed_for_a_pod_is_typed_here(profile):  # S8: "all commands ar
     assert "All commands are typed here; those with `kubectl exec` run in the pod" in page
     assert [span for span in re.findall(r"`([^`]+)`", page) if re.match(r"cd |bash \./", span)] == []
     assert "with the block at the end of this phase: `local/verify_phase.sh 4` runs it" in section(page, "Phase 4: monitoring")
+    # S97: P3.2 is given again after an interruption, when INSTANCE names the run's own Job.
+    assert re.search(r"names that one, and never with a run's, $", section(page, "Phase 3: detached launch").split("`kubectl delete job")[0])

@@ -134,10 +134,20 @@ def test_the_batch_script_checkpoints_and_aggregates(tmp_path):  # S55 T6: TERM 
     block = blocks(section(text("slurm"), "Phase 3: detached launch"), "bash")[0]
     (tmp_path / "job").write_text(re.search(r"<<'JOB'\n(.*)^JOB$", block, re.M | re.S)[1], encoding="utf-8")
     (tmp_path / "aggregate_to_fs.sh").write_text("echo aggregated >>said\n")
-    script = "bash job & n=$!; for i in $(seq 200); do [[ -e up ]] && break; sleep 0.05; done; kill -TERM $n; wait $n"
-    (tmp_path / "run_queue.sh").write_text("trap 'echo saved >>said; kill $s; exit 143' TERM\necho \"$1\" >>said\nsleep 30 & s=$!\n: >up\nwait $s\n")
-    subprocess.run(["bash", "-c", script], cwd=tmp_path, timeout=30)
+    script = "bash job & n=$!; for i in $(seq 1200); do [[ -e up ]] && break; sleep 0.05; done; kill -TERM $n; wait $n"
+    (tmp_path / "run_queue.sh").write_text("trap 'echo saved >>said; kill $s; exit 143' TERM\necho \"$1\" >>said\nsleep 110 & s=$!\n: >up\nwait $s\n")
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, timeout=120)
     assert (tmp_path / "said").read_text().split() == ["--adopt", "saved", "aggregated"]
+
+
+def test_a_warning_is_handed_on_from_the_first_moment(tmp_path):  # T6: TERM may come before the shell has noted the queue's number
+    block = blocks(section(text("slurm"), "Phase 3: detached launch"), "bash")[0]
+    (tmp_path / "job").write_text(re.search(r"<<'JOB'\n(.*)^JOB$", block, re.M | re.S)[1], encoding="utf-8")
+    (tmp_path / "aggregate_to_fs.sh").write_text("echo aggregated >>said\n")
+    (tmp_path / "run_queue.sh").write_text("trap 'echo saved >>said; exit 143' TERM\nkill -TERM $PPID\nfor i in $(seq 100); do sleep 0.1; done\necho lost >>said\n")
+    for _ in range(12):
+        subprocess.run(["bash", "job"], cwd=tmp_path, timeout=120, stderr=subprocess.DEVNULL)
+    assert (tmp_path / "said").read_text().split() == ["saved", "aggregated"] * 12
 
 
 @pytest.mark.parametrize("profile,seconds", [("kaggle", 28800), ("colab", 39600)])
