@@ -160,6 +160,12 @@ def test_teardown_table_has_six_rows(profile):  # S100 S101 S102
         row = next(line for line in part.splitlines() if f"| **{runbook.prose(action['verb'])}**" in line or f"**{action['verb']}**" in line and line.startswith("|"))
         cells = re.split(r"(?<!\\)\|", row)
         assert cells[3].strip() == ("yes" if action["stops_meter"] else "no") and cells[6].strip() == ("yes" if action["reversible"] else "no")
+        days = action["retention_days"]
+        assert cells[8].strip() == ("no limit known" if days is None else f"{days} days" if days else "at once")
+        kept, lost = ([] if cell.strip() == "nothing" else cell.strip().replace("\\", "").split(", ") for cell in cells[4:6])
+        assert sorted(kept + lost) == sorted(tier["name"] for tier in b.tiers)
+        if action["like"] in ("stop", "destroy"):
+            assert set(kept) == {tier["name"] for tier in b.tiers if tier["survives"][action["like"]]}
     assert f"**{b['METER_STOP'].value}**" in part.replace("\\", "")
 
 

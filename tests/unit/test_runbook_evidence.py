@@ -7,7 +7,7 @@ import time
 
 import pytest
 from conftest import FIXTURES
-from runbook_pages import PROFILES, SSH, blocks, bound, every, outside_fences, section, text
+from runbook_pages import PROFILES, PULL_ONLY, RENTED, SSH, blocks, bound, every, outside_fences, section, text
 
 PATH = os.environ["PATH"]
 
@@ -120,3 +120,31 @@ def test_the_gate_is_asked_before_anything_is_done(profile):  # S95 S96: the blo
     assert len(ask) == len(act) == 1 and ask[0].split()[:2] == ["local/teardown.sh", b["METER_STOP"].value]
     assert "--run" not in ask[0] and act[0].split() == [*ask[0].split(), "--run"]
     assert "teardown.sh" not in home.split("**P5.8**")[0]
+    # S97: the law names each verb, also those that only stop something.
+    law = re.search(r"> \*\*The iron law\.\*\* No (.*), and no deleting of files, before the results are", home)[1].replace("\\", "")
+    assert law.split(", ") == [action["verb"] for action in b.actions]
+    assert "Until then each hour costs `$PRICE_PER_HOUR`." in home.split("**P5.7**")[1].split("**P5.8**")[0]  # X10
+
+
+@pytest.mark.parametrize("profile", RENTED)
+def test_the_cost_is_computed_from_the_price(profile, tmp_path):  # X10: 4 cells of 30 minutes, at 1.50 an hour
+    part = section(text(profile, "sweep"), "Phase -1: one-time setup")
+    block = next(body for body in blocks(part, "bash") if "PRICE_PER_HOUR" in body)
+    got = subprocess.run(["bash", "-c", block], env={"PATH": PATH, "PRICE_PER_HOUR": "1.50"}, capture_output=True, text=True)
+    assert (got.returncode, got.stdout) == (0, "compute: 3.00\n")
+    assert subprocess.run(["bash", "-c", block], env={"PATH": PATH, "PRICE_PER_HOUR": ""}, capture_output=True).returncode != 0
+
+
+@pytest.mark.parametrize("profile", [one for one in PULL_ONLY if one in SSH])
+def test_what_was_pulled_goes_back_whole(profile, tmp_path):  # S50 case 131: without the records every cell begins anew
+    (block,) = [body for body in blocks(section(text(profile), "Failure handling"), "bash") if "tar -xof" in body]
+    (tmp_path / "bin").mkdir()
+    fake(tmp_path / "bin", "ssh", 'exec bash -c "${*:2}"\n')
+    home, names = tmp_path / f"home/{profile}.demo", ["final_ckpts/a/best.pt", "records/a.json", "run.json", "events.tsv", "queue.tsv"]
+    for name in [*names, "smoke.json", "box.json", "PULL_VERIFIED.json"]:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(name)
+    env = {"PATH": f"{tmp_path}/bin:{PATH}", "HOME": str(tmp_path), "LOCAL_DIR": str(tmp_path / "home"), "HOST": "h", "BOX_ENV": f'DATA_DIR="{tmp_path}/box"'}
+    subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=env, check=True)
+    # The laptop's own records stay there: the box has none but its own smoke.
+    assert {str(path.relative_to(tmp_path / "box/demo")) for path in (tmp_path / "box/demo").rglob("*") if path.is_file()} == set(names)
