@@ -172,21 +172,24 @@ begin_cold() { # <slot> <index>
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
 # that cannot be done, run_one makes its own.
 have_digest() { # <index>
-  local i fd line
+  local i fd
   local -a at=() fds=() paths=()
-  [[ -z ${P_SHA[$1]-} ]] && command -v sha256sum >/dev/null 2>&1 || return 0
+  [[ -z ${P_SHA[$1]-} && -z ${FEW_FDS-} ]] && command -v sha256sum >/dev/null 2>&1 || return 0
   for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
     [[ $i == "$1" || (${P_PHASE[i]} == todo && -z ${P_SHA[i]-}) ]] || continue
-    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
+    { exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}"); } 2>/dev/null || { FEW_FDS=1 && break; }
     at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
   done
-  i=0
+  [[ -n ${FEW_FDS-} ]] || take_digests || FEW_FDS=1
+  for fd in ${fds[@]+"${fds[@]}"}; do exec {fd}<&-; done
+}
+take_digests() { # reads have_digest's own: at paths    returns: 1 where the shell may not open so much
+  local i=0 line
   while IFS= read -r line; do
     [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
     P_SHA[at[i]]=${line:0:64}
     i=$((i + 1))
   done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
-  for fd in ${fds[@]+"${fds[@]}"}; do exec {fd}<&-; done
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.

@@ -526,3 +526,11 @@ SHIM
   RUN=refused PROXY_HOOK=/nowhere "${words[@]}" >/dev/null 2>/dev/full 3>&- || rc=$?
   [[ $rc -eq 77 ]]
 }
+
+@test "few files may be open: the queue runs to its end all the same (case 27, S48)" {
+  local n
+  for n in {1..18}; do cell "c$n" ok; done
+  run --separate-stderr bash -c 'ulimit -n 24 && exec bash "$@" 3>&-' - "$BOX/run_queue.sh" --queue "$Q"
+  [[ $status -eq 0 ]]
+  sum_is 18 18 0 0 0
+}
