@@ -4,9 +4,10 @@
 
 # A private folder under /tmp, for sockets fail on network mounts and on long paths. Sets DETACH_DIR.
 detach_dir() { # <start id>    returns: 0, or 74 where it cannot be made
-  DETACH_DIR=/tmp/gr-${EUID:-$(id -u)}-$1
+  local dir=/tmp/gr-${EUID:-$(id -u)}-$1
   # mkdir fails where the name exists, also as somebody's link: nobody else's folder is ever used or changed.
-  mkdir -m 700 -- "$DETACH_DIR" 2>/dev/null || return "$EX_COPY"
+  mkdir -m 700 -- "$dir" 2>/dev/null || return "$EX_COPY"
+  DETACH_DIR=$dir
 }
 
 detach_have() { # <primitive>    returns: 0 where its tool is on PATH
@@ -17,16 +18,20 @@ detach_have() { # <primitive>    returns: 0 where its tool is on PATH
   esac
 }
 
-# The multiplexer with its own server and no start-up file; never inside the one that we may be typed in.
+# The multiplexer with its own server and no start-up file; never inside the one that we may be typed in. Its client waits for
+# a server that is stopped or sick as long as that is: not for ever. Status 124: no answer.
 detach_tmux() { # <socket> <words...>
   local socket=$1
   shift
-  env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
+  detach_asked env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
 }
 detach_screen() { # <socket folder> <words...>
   local socket=$1
   shift
-  env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
+  detach_asked env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
+}
+detach_asked() { # <words...>
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 15 "$@"; else "$@"; fi
 }
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.
@@ -61,29 +66,30 @@ detach_start() { # <primitive> <socket> <session name> <log> <words...>
 
 # Is exactly this session there?
 detach_alive() { # <primitive> <socket> <session name>    returns: 0 alive, 1 gone, 2 cannot be told
-  local list line
+  local list='' line rc=0 said=$2.$$.said
   case $1 in
-    tmux)
-      [[ -S $2 ]] || return 1
-      command -v tmux >/dev/null 2>&1 || return 2
-      list=$(detach_tmux "$2" list-sessions -F '#{session_name}' 2>/dev/null) || return 1
-      while IFS= read -r line; do
-        [[ $line != "$3" ]] || return 0
-      done <<<"$list"
-      return 1
-      ;;
-    screen)
-      [[ -d $2 ]] || return 1
-      command -v screen >/dev/null 2>&1 || return 2
-      # Its status says nothing here; a line is PID.NAME, tab, state.
-      list=$(detach_screen "$2" -ls 2>/dev/null) || :
-      while read -r line; do
-        [[ $line =~ ^[0-9]+\.([^[:space:]]+)[[:space:]] && ${BASH_REMATCH[1]} == "$3" && $line != *'(Dead'* ]] && return 0
-      done <<<"$list"
-      return 1
-      ;;
+    tmux) [[ -S $2 ]] || return 1 ;;
+    screen) [[ -d $2 ]] || return 1 ;;
     *) return 2 ;;
   esac
+  command -v "$1" >/dev/null 2>&1 && { : >"$said"; } 2>/dev/null || return 2
+  # Into a file: a client hands what it writes to over to its server, and a pipe would not end before a server that is stopped.
+  case $1 in
+    tmux) detach_tmux "$2" list-sessions -F '#{session_name}' ;;
+    screen) detach_screen "$2" -ls ;;
+  esac </dev/null 2>/dev/null >"$said" || rc=$?
+  list=$(<"$said") || rc=124
+  rm -f -- "$said"
+  ((rc != 124)) || return 2
+  while read -r line; do
+    # Screen's status says nothing here; a line of it is PID.NAME, tab, state.
+    if [[ $1 == screen ]]; then
+      [[ $line =~ ^[0-9]+\.([^[:space:]]+)[[:space:]] && ${BASH_REMATCH[1]} == "$3" && $line != *'(Dead'* ]] && return 0
+    else
+      [[ $line != "$3" ]] || return 0
+    fi
+  done <<<"$list"
+  return 1
 }
 
 # Are we inside the session that was started with these values? A second lock beside the environment file.
@@ -104,7 +110,7 @@ detach_inside() { # <primitive> <socket> <session name>
 
 # Does the primitive really work here? A trial session that leaves a file. Says why not into REPLY.
 detach_trial() { # <primitive>    returns: 0 or 1
-  local dir=${DETACH_DIR-} tries=0 rc=0
+  local dir=${DETACH_DIR-} tries=0 rc=0 took=0
   REPLY=''
   detach_have "$1" || {
     REPLY="not installed"
@@ -115,9 +121,12 @@ detach_trial() { # <primitive>    returns: 0 or 1
     return 1
   }
   # shellcheck disable=SC2016 # for the bash that is started
-  if detach_start "$1" "$DETACH_DIR/s" gr_try "$DETACH_DIR/log" "$BASH" -c 'printf ok >"$1"' try "$DETACH_DIR/ok"; then
+  detach_start "$1" "$DETACH_DIR/s" gr_try "$DETACH_DIR/log" "$BASH" -c 'printf ok >"$1"' try "$DETACH_DIR/ok" || took=$?
+  if ((took == 0)); then
     while [[ ! -s $DETACH_DIR/ok ]] && ((tries++ < 100)); do sleep 0.05 2>/dev/null || sleep 1; done
     [[ -s $DETACH_DIR/ok ]] || { REPLY="a trial session was accepted, but did not run" && rc=1; }
+  elif ((took == 124)); then
+    REPLY="a trial session was asked for, and $1 did not answer in 15 s" rc=1
   else
     rc=1
     IFS= read -r REPLY <"$DETACH_DIR/log" || :

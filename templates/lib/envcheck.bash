@@ -6,22 +6,23 @@
 readonly ENV_TIMEOUT_S=300 # the first import from a network disk may take minutes
 
 check_environment() {
-  local REPLY work i
+  local REPLY i
   ((${#ENV_IMPORTS[@]} + ${#ENV_COMMANDS[@]} > 0)) || return 0
   if [[ ! -d $CODE_DIR ]]; then
     row unknown environment "not looked at: $CODE_DIR is not there yet"
     return 0
   fi
-  work=$(mktemp -d /tmp/gpu-runbook.XXXXXX) || work=''
-  if [[ -z $work ]] || ! mkdir -p "$work/t/0"; then
+  # Preflight's end takes it along, however that comes.
+  ENV_WORK=$(mktemp -d /tmp/gpu-runbook.XXXXXX) || ENV_WORK=''
+  if [[ -z $ENV_WORK ]] || ! mkdir -p "$ENV_WORK/t/0"; then
     row FAIL environment "no folder for trials can be made in /tmp" "$EX_NOROOM" "mktemp -d /tmp/gpu-runbook.XXXXXX" "look at its room and rights"
     return 0
   fi
-  check_imports "$work"
+  check_imports "$ENV_WORK"
   for ((i = 0; i < ${#ENV_COMMANDS[@]}; i++)); do
-    check_witness "$work" "$i"
+    check_witness "$ENV_WORK" "$i"
   done
-  rm -rf -- "${work:?}"
+  rm -rf -- "${ENV_WORK:?}"
   # Eight digits in each cell's log name what was looked at here.
   describe_environment
   hash_text "$REPLY" && row note environment "spec ${REPLY:0:8}, as the cells' logs will name it"

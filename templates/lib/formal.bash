@@ -148,10 +148,13 @@ await_begun() { # returns: 0, or 1 it died before
   return 1
 }
 
-# Take the next start number, which only one start can have; refuses while an earlier start is still at work.
+# Take the next start number, which only one start can have; refuses while an earlier start is still at work. Its last word is
+# the id, and so the private folder, of a start that may be killed before its record names it.
 take_start() {
-  local REPLY dir=$D/starts n=0 file host boot pid ticks mine
+  local REPLY uuid dir=$D/starts n=0 file host boot pid ticks id mine
   mkdir -p -- "$dir" || refuse "$EX_NOROOM" "$dir" "the folder cannot be made" "look at the data tier: room, rights"
+  IFS= read -r uuid </proc/sys/kernel/random/uuid || refuse "$EX_MISSING" "/proc" "it cannot be read" "mount /proc"
+  NEW_START=${uuid:0:8} EARLIER_START=''
   for file in "$dir"/[0-9][0-9][0-9]*; do
     [[ -e $file ]] || continue
     ((10#${file##*/} <= n)) || n=$((10#${file##*/}))
@@ -162,14 +165,15 @@ take_start() {
   mine+=" $REPLY"
   if ((n > 0)); then
     printf -v file '%s/%03d' "$dir" "$n"
-    read -r host boot pid ticks <"$file" || :
+    read -r host boot pid ticks id <"$file" || :
     if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
       refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: bash $SELF_DIR/$PROG status"
     fi
+    EARLIER_START=${id-}
   fi
   start_ticks $$
   printf -v file '%s/%03d' "$dir" $((n + 1))
-  create_once "$file" "$mine $$ $REPLY"$'\n' ||
+  create_once "$file" "$mine $$ $REPLY $NEW_START"$'\n' ||
     refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "bash $SELF_DIR/$PROG status"
 }
 

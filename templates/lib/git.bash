@@ -7,12 +7,12 @@ git_here() { # <git's words...>
   git_with '' "$@"
 }
 git_with() { # <seconds, empty: no limit> <git's words...>
-  local before=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
+  local asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
   # A repository's own way to its origin (a key of its own) wins over ours.
-  [[ -n ${GIT_OWN_SSH-} ]] || before+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
-  [[ -z $1 ]] || before+=(timeout "$1")
+  [[ -n ${GIT_OWN_SSH-} ]] || asked+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
+  [[ -z $1 ]] || asked+=(timeout "$1")
   shift
-  "${before[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+  "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
 }
 git_refuse() { # <what> <why> <what to do>
   refuse "$EX_GATE" "$1" "$2" "$3"

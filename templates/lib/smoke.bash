@@ -68,8 +68,8 @@ smoke_leftovers() {
     [[ $host == "$REPLY" && $pid =~ ^[1-9][0-9]*$ ]] || continue
     if [[ $ticks == - ]]; then ! kill -0 "$pid" 2>/dev/null || continue; else ! same_process "$pid" "$ticks" || continue; fi
     smoke_stragglers "$dir"
-    # Its timed copy of a checkpoint is as large as one.
-    rm -rf -- "${SMOKE_RECORD%/*}/.smoke.$pid.tmp"
+    # Its timed copy of a checkpoint is as large as one; a record that it was writing is none.
+    rm -rf -- "${SMOKE_RECORD%/*}"/.{smoke,smoke.json,drill.json}."$pid.tmp"
     smoke_remove "$dir" && log "removed $dir of a smoke that was killed"
   done
 }
@@ -122,9 +122,20 @@ smoke_launch() { # <attempt> <resume 0 or 1> <log>
     exec bash -c "$SMOKE_RUN"
   ) </dev/null >"$3" 2>&1 &
   SMOKE_PID=$!
+  smoke_guard &
   set +m
   SMOKE_PIDS="$SMOKE_PIDS $SMOKE_PID"
 }
+# An attempt does not outlive whoever waits for it, also where that is killed. Ends by itself with the attempt's group.
+smoke_guard() {
+  while kill -0 -- "-$SMOKE_PID"; do
+    kill -0 $$ || {
+      kill -KILL -- "-$SMOKE_PID" || :
+      break
+    }
+    sleep 0.2 || sleep 1
+  done
+} </dev/null >/dev/null 2>&1
 
 # Wait for the attempt within the limit; the whole group ends with it. Sets SMOKE_EXIT and SMOKE_LATE.
 smoke_wait() {

@@ -193,3 +193,19 @@ teardown() { formal_teardown; }
   run --separate-stderr setsid bash "$BOX/formal_run.sh" _run "/tmp/gr-$EUID-cut" cut
   refused 77 'words of its start'
 }
+
+# Case 49: a start that is killed as soon as it has its private folder leaves none behind the next one.
+@test "formal_run: the folder of a start that was killed before its first record goes with the next start" {
+  local dir
+  fake_siblings
+  smoked
+  mkdir "$BATS_TEST_TMPDIR/bin"
+  printf '#!/bin/sh\n%s "$@" || exit\nfor dir; do :; done\ncase $dir in /tmp/gr-*-try*) ;; /tmp/gr-*) echo "$dir" >%q; kill -KILL "$PPID" ;; esac\n' "$(type -P mkdir)" "$BATS_TEST_TMPDIR/dir" >"$BATS_TEST_TMPDIR/bin/mkdir"
+  chmod +x "$BATS_TEST_TMPDIR/bin/mkdir"
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH formal start
+  [[ $status -eq 137 && ! -e $D/formal.json ]] || fail_with 'not killed'
+  dir=$(<"$BATS_TEST_TMPDIR/dir")
+  [[ -d $dir ]]
+  formal_ok
+  [[ ! -e $dir ]]
+}

@@ -318,3 +318,23 @@ teardown() {
   wait_for 30 ended
   in_state success
 }
+
+# Case 49, F54: the session's server is stopped: status and stop answer all the same, by the process itself.
+@test "formal_run: a session that does not answer holds up neither status nor stop" {
+  local pid
+  need_tool tmux timeout
+  export DETACH=tmux
+  sed -i 's/timeout 15 "\$@"/timeout 2 "$@"/' "$BOX/formal_run.sh"
+  smoked
+  : >"$HOLD"
+  formal start
+  [[ $status -eq 0 ]] || fail_with start
+  pid=$(member "$D/formal.json" pid)
+  server=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$pid/status")
+  kill -STOP "$server"
+  formal status
+  [[ $status -eq 0 && $output == "running: "*"tmux session gr_$(member "$D/formal.json" start_id);"* ]] || fail_with status
+  formal stop
+  kill -CONT "$server"
+  [[ $status -eq 0 && $output == *'stopped: the same start continues it'* ]] || fail_with stop
+}

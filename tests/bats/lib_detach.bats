@@ -128,3 +128,34 @@ gone() { # <pid>
   run detach_save_env /proc/nowhere/env
   [[ $status -ne 0 ]]
 }
+
+# Issue 5 item 1, case 49: a multiplexer that does not answer ends no look and no trial; it can then not be told what lives.
+@test "detach: a server that is stopped and a tool that hangs cost seconds, not for ever" {
+  local server
+  need_tool tmux timeout
+  mkdir "$WORK/bin"
+  # One second in place of fifteen.
+  printf '#!/bin/sh\n[ "$1" != 15 ] || { shift && set -- 1 "$@"; }\nexec %s "$@"\n' "$(type -P timeout)" >"$WORK/bin/timeout"
+  chmod +x "$WORK/bin/timeout"
+  PATH=$WORK/bin:$PATH
+  detach_dir "$ID"
+  live tmux "gr_$ID"
+  server=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$(<"$WORK/pid.gr_$ID")/status")
+  kill -STOP "$server"
+  run detach_alive tmux "$DETACH_DIR/s" "gr_$ID"
+  kill -CONT "$server"
+  [[ $status -eq 2 ]]
+  detach_alive tmux "$DETACH_DIR/s" "gr_$ID"
+  rm "$WORK/hold"
+  for tool in tmux screen; do
+    printf '#!/bin/sh\nexec sleep 60\n' >"$WORK/bin/$tool"
+    chmod +x "$WORK/bin/$tool"
+    hash -r
+    not detach_trial "$tool"
+    [[ $REPLY == *"$tool did not answer"* ]] || fail "$tool: $REPLY"
+    [[ -z $(ls -d "/tmp/gr-$EUID-try$$"* 2>/dev/null) ]]
+  done
+  mkdir "$DETACH_DIR/t"
+  run detach_alive screen "$DETACH_DIR/t" x
+  [[ $status -eq 2 ]]
+}

@@ -219,3 +219,32 @@ cgroup() { # a faked machine under FAKE_ROOT with these "file=text" in its cgrou
   preflight
   says note region 'only from where it lies: volume net disk'
 }
+
+# S29: it changes nothing, also where it is ended in the midst of a trial.
+@test "preflight: ended in the midst of a trial it leaves no folder in /tmp" {
+  local pid dir
+  shim tmux 'echo "${SCREENDIR-}$*" >"'"$BATS_TEST_TMPDIR"'/asked"; exec sleep 20'
+  sed -i 's/^readonly -a ENV_IMPORTS=()/readonly -a ENV_IMPORTS=(json)/' "$BOX/preflight.sh"
+  for sig in TERM HUP; do
+    rm -f "$BATS_TEST_TMPDIR/asked"
+    # Under nohup the whole test run ignores a hangup, and a shell cannot take that back.
+    DETACH=tmux PY=$BATS_TEST_TMPDIR/no env --default-signal=HUP bash "$BOX/preflight.sh" >/dev/null 2>&1 3>&- &
+    pid=$!
+    wait_for 20 test -s "$BATS_TEST_TMPDIR/asked"
+    dir=/tmp/gr-$EUID-try$pid
+    [[ -n $(ls -d "$dir"*) ]]
+    kill "-$sig" "$pid"
+    wait "$pid" || :
+    [[ -z $(ls -d "$dir"* 2>/dev/null) ]] || fail "$sig: $(ls -d "$dir"*)"
+  done
+  # The same for the folder of the environment's trials.
+  shim python '[[ $1 != --version ]] || exit 0; echo "$TMPDIR" >"'"$BATS_TEST_TMPDIR"'/trial"; exec sleep 20'
+  PY=$SHIM/python bash "$BOX/preflight.sh" >/dev/null 2>&1 3>&- &
+  pid=$!
+  wait_for 20 test -s "$BATS_TEST_TMPDIR/trial"
+  dir=$(<"$BATS_TEST_TMPDIR/trial")
+  [[ $dir == /tmp/gpu-runbook.* ]] || fail "$dir"
+  kill "$pid"
+  wait "$pid" || :
+  dir=${dir#/tmp/} && [[ ! -e /tmp/${dir%%/*} ]]
+}

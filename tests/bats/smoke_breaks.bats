@@ -6,6 +6,7 @@ load smoke
 setup() { formal_setup; }
 teardown() {
   umount "$BATS_TEST_TMPDIR/small" 2>/dev/null || :
+  [[ ! -s $DATA_DIR/attempt ]] || kill -KILL "$(<"$DATA_DIR/attempt")" 2>/dev/null || :
   formal_teardown
   # A trial's sleepers have our folder in their environment.
   local file
@@ -38,6 +39,8 @@ small() { # <mount's options> : a tiny disk
   : >"$of.$pid.torn/.smoke-of"
   : >"$of.gone.2.x/x"
   : >"$D/.smoke.$pid.tmp"
+  : >"$D/.smoke.json.$pid.tmp"
+  : >"$D/.drill.json.$pid.tmp"
   printf '%s %s %s\n' "$$" "$(sed 's/.*) //' "/proc/$$/stat" | cut -d ' ' -f 20)" "$(</proc/sys/kernel/hostname)" >"$of.$$.live/.smoke-of"
   echo '1 1 elsewhere' >"$of.1.far/.smoke-of"
   rm "$HOLD"
@@ -45,7 +48,23 @@ small() { # <mount's options> : a tiny disk
   [[ $status -eq 0 && $stderr == *'of a smoke that was killed'* ]] || fail_with leftovers
   # shellcheck disable=SC2012 # names of our own
   [[ $(ls -A "$SCRATCH/gpu-runbook" | LC_ALL=C sort) == "$(printf '%s\n' smoke.1.far "smoke.$$.begins" "smoke.$$.live" "smoke.$pid.full" smoke.mine | LC_ALL=C sort)" ]] || fail_with 'folders'
-  [[ ! -e $D/.smoke.$pid.tmp ]]
+  [[ ! -e $D/.smoke.$pid.tmp && ! -e $D/.smoke.json.$pid.tmp && ! -e $D/.drill.json.$pid.tmp ]]
+}
+
+# Issue 5 item 3: the drill's attempts do not outlive it either, the first and the second one.
+@test "smoke --resume: killed in either attempt it leaves nothing running" {
+  local n
+  for n in 1 2; do
+    rm -f "$DATA_DIR/attempt"
+    export HANG=$n
+    command_is "$(trainer "$FROM" 'echo "step $n"' 'if [ "$CELL_ATTEMPT" = "$HANG" ]; then echo $$ >"$DATA_DIR/attempt"; while :; do sleep 0.1; done; fi; echo "$n" >"$CELL_DIR/.t"' 4000)" best.bin 300
+    bash "$BOX/smoke.sh" --resume >/dev/null 2>&1 3>&- &
+    pid=$!
+    wait_for 30 test -s "$DATA_DIR/attempt"
+    kill -KILL "$pid"
+    gone() { ! kill -0 "$(<"$DATA_DIR/attempt")" 2>/dev/null; }
+    wait_for 10 gone
+  done
 }
 
 # S55 F41: a dropped line ends a smoke as Ctrl-C does.
