@@ -114,8 +114,14 @@ def test_slurm_is_one_job_on_one_node(job):  # case 131: a run belongs to one bo
     block = blocks(part, "bash")[0]
     assert block.startswith('ssh "${HOST:?}" ')  # the job file comes through its input
     needs = bound("slurm", job).job["needs"]
-    for flag in ("--nodes=1", "--dependency=singleton", f"--mem={int(needs['ram_gb'] * 1000)}M", "--requeue"):
-        assert flag in block
+    b = bound("slurm", job)
+    # B: or the batch shell hears nothing (T6); a minute more than a cell has to save; append, or a requeue empties the log; time with slack.
+    for flag in ("--nodes=1", "--ntasks=1", "--dependency=singleton", f"--mem={-(-needs['ram_gb'] * 1000 // 1):.0f}M", "--requeue", "--parsable",
+                 "--open-mode=append", f"--signal=B:TERM@{b['GRACE_S'].value + 60}", f"--time={int(b.budget['minutes'] * 1.2) + 15}"):
+        assert f" {flag} " in block, flag
+    # The number that the teardown asks for: said where it is first known, and not an empty word before that (S99).
+    assert "Write the job's number into `INSTANCE` and give `local/push.sh \"${HOST:?}\"` once more: it records the number, and the teardown asks for it." in part
+    assert "export INSTANCE=none-yet " in section(text("slurm"), "Your values")
     assert (f"--gpus={needs['gpus']} " in block) == bool(needs["gpus"]) and "--array" not in part
     output = re.search(r"--output=([^' ]+)", block)[1]
     assert output.endswith("/logs/slurm-%j.out") and "/box" not in output
