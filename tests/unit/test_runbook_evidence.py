@@ -7,6 +7,7 @@ import time
 
 import pytest
 from conftest import FIXTURES
+from generator import runbook
 from runbook_pages import PROFILES, PULL_ONLY, RENTED, SSH, blocks, bound, every, outside_fences, section, text
 
 PATH = os.environ["PATH"]
@@ -148,3 +149,67 @@ def test_what_was_pulled_goes_back_whole(profile, tmp_path):  # S50 case 131: wi
     subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=env, check=True)
     # The laptop's own records stay there: the box has none but its own smoke.
     assert {str(path.relative_to(tmp_path / "box/demo")) for path in (tmp_path / "box/demo").rglob("*") if path.is_file()} == set(names)
+
+
+@every
+def test_the_room_to_rent_is_the_sum_of_the_budget(profile):  # S19: 4 cells of 2.5 GB and a reserve of 1
+    step = section(text(profile, "sweep"), "Phase -1: one-time setup").split("**P-1.5**")[1].split("**P-1.6**")[0]
+    assert ("Room at home: 11 GB." if profile in PULL_ONLY else "with at least 11 GB, the sum of [P0.5]") in step
+
+
+@pytest.mark.parametrize("profile", SSH)
+def test_the_link_is_watched_as_the_profile_says(profile):  # S17
+    part, keep = section(text(profile), "Phase -1: one-time setup"), bound(profile).profile["network"]["keepalive"]
+    assert f'"  ServerAliveInterval {keep["interval_s"]}" "  ServerAliveCountMax {keep["count_max"]}"' in part
+    assert f"a dead link after {keep['interval_s']} × {keep['count_max']} s" in part
+
+
+@every
+def test_a_weak_clock_is_weak_the_second_time_too(profile):  # S12 S13
+    again = section(text(profile), "Phase 5: aggregate, pull, verify, teardown").split("**P5.6**")[1].split("**P5.7**")[0].replace("\\_", "_")
+    for clock in bound(profile).clocks:
+        assert f"  - **{clock['id']}** {runbook.check(clock)}{runbook.prose(clock['effect'])}".replace("\\_", "_") in again
+
+
+@every
+def test_what_outlives_nothing_is_brought_home_in_time(profile):  # S26 S102: hours of work on a box that ends without notice; one copy is none
+    b, page = bound(profile), text(profile)
+    often = "do it every few hours, for nothing else outlives this box" in section(page, "Phase 4: monitoring")
+    assert often == (profile in PULL_ONLY and b["KIND"].value in ("ssh-rental", "cloud-vm"))
+    assert ("none is left here, so keep a second copy at home" in section(page, "Phase 5: aggregate, pull, verify, teardown")) == (profile in PULL_ONLY)
+
+
+@every
+def test_two_of_one_run_are_warned_of(profile):  # case 131 T19: --adopt counts the other one as dead
+    lost, kind = section(text(profile), "Failure handling"), bound(profile)["KIND"].value
+    if kind in ("slurm", "kubernetes", "notebook"):
+        assert "says `--adopt` itself; never let two of them run at once." in lost
+    elif kind != "owned":
+        assert re.search(r"--adopt`[^`]*only when that box is gone for good\.", lost, re.S)
+
+
+@every
+def test_the_seconds_until_the_kill_are_those_that_a_cell_has(profile):  # S105: the platform's number, where it is the shorter one
+    b, part = bound(profile), section(text(profile), "Phase 4: monitoring").split("**P4.3**")[1]
+    signal, kind = b.profile["interruption"]["signal"], b["KIND"].value
+    if kind == "slurm":
+        assert f"signal `TERM`, {b['GRACE_S'].value + 60} s before the limit" in part
+    elif signal == "none":
+        assert "No warning signal comes before the kill" in part
+    else:
+        assert f"Signal `{signal}`, then {b['SIGNAL_GRACE_S'].value} s until the kill" in part
+    assert profile != "runpod" or "then 5 s until the kill" in part
+
+
+def test_a_verb_stands_in_the_row_that_it_is_like():  # S100
+    rows = {("return", "stop"): "stop", ("return", "destroy"): "release", ("release", "destroy"): "release", ("scale-down", "destroy"): "release",
+            ("terminate", "destroy"): "terminate", ("scancel", "destroy"): "terminate", ("delete-job", "destroy"): "destroy", ("finish", "none"): "stop",
+            ("end-rental", "destroy"): "destroy", ("delete-files", "storage"): "delete files", ("delete-volume", "storage"): "cancel subscription"}
+    for (verb, like), row in rows.items():
+        assert runbook.row_of({"verb": verb, "like": like}) == row, verb
+
+
+@pytest.mark.parametrize("profile", [one for one in SSH if bound(one)["CRED_FILE"].value])
+def test_secrets_land_in_a_file_for_one_reader(profile):  # S41 S42
+    step = section(text(profile, "sweep"), "Phase 1: connection and credentials").split("**P1.6**")[1].split("**P1.7**")[0]
+    assert "(mode 600, on no shared or durable tier, see [U25]" in step and "Never type a key into a command" in step
