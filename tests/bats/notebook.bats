@@ -89,12 +89,12 @@ teardown() { notebook_teardown; }
 }
 
 @test "notebook: the clock stops the queue in time, the checkpoint is saved, the next session goes on from it (S11 S50 case 131)" {
-  cell long 'slow 8 0.4'
+  cell long 'slow 30 0.2'
   install_it
-  run --separate-stderr bash "$D/box/current/session.sh" --seconds 2 -- --queue "$Q"
+  run --separate-stderr bash "$D/box/current/session.sh" --seconds 3 -- --queue "$Q"
   [[ $status -eq 1 && $output == *'(stopped by the clock)'* && $(state long) == preempted ]] || fail_with 'not stopped'
   step=$(<"$SAVED/cells/long/latest.pth")
-  ((step > 0 && step < 8))
+  ((step > 0 && step < 30))
   fresh
   session
   [[ $status -eq 0 && $(starts long) -eq 2 ]] || fail_with 'second session'

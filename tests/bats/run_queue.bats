@@ -162,8 +162,9 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
 }
 
 @test "a queue killed with SIGKILL and a wiped TMPDIR: the same plan, no cell twice at once (case 43, case 48, T17)" {
-  cell a 'slow 15 0.1'
-  cell b 'slow 3 0.1'
+  # a has begun, and ends when it is let.
+  printf 'a\techo 0 >"$CELL_DIR/latest.pth"; until [[ -e $HOME/go ]]; do sleep 0.1; done; bash trainer.sh slow 1 0.1\n' >"$Q"
+  cell b ok
   bash "$BOX/run_queue.sh" --queue "$Q" >/dev/null 2>&1 3>&- &
   pid=$!
   wait_for 10 test -s "$D/cells/a/latest.pth"
@@ -174,6 +175,7 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   queue
   [[ $status -eq 75 ]]
   sum_is 2 1 0 0 1
+  : >"$HOME/go"
   wait_for 20 test -e "$B/records/a.json"
   queue
   [[ $status -eq 0 && ! -e $D/DOUBLED && $(starts a) -eq 1 ]]
@@ -220,7 +222,7 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
 }
 
 @test "lines appended while it runs are run; a changed command is refused, no name leaves (S51)" {
-  cell a 'slow 6 0.1'
+  cell a 'slow 20 0.1'
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/out" 2>/dev/null 3>&- &
   pid=$!
   wait_for 10 test -s "$D/cells/a/latest.pth"
@@ -405,7 +407,7 @@ sum_is() { # <planned> <started> <skipped> <failed> <pending>
   }
   is_waiting() { [[ -n $(waiting) ]]; }
   nobody_waits() { [[ -z $(waiting) ]]; }
-  cell a 'slow 4 0.1'
+  cell a 'slow 20 0.1'
   cell b ok
   cell c ok
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
@@ -478,7 +480,8 @@ SHIM
 }
 
 @test "a cell that has run and whose record cannot be written stops the queue with 73, and is not run again and again (S81, S108)" {
-  printf 'a\tbash trainer.sh ok; rm -rf "$CELL_DIR/../../state"\n' >"$Q"
+  # A file in the place of the folder: who waits ahead of its turn would make the folder anew.
+  printf 'a\tbash trainer.sh ok; rm -rf "$CELL_DIR/../../state"; : >"$CELL_DIR/../../state"\n' >"$Q"
   cell b ok
   queue
   [[ $status -eq 73 && $(starts a) -eq 1 && $(starts b) -eq 0 ]]
