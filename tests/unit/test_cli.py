@@ -1,18 +1,28 @@
 """The command line as a person types it: exit codes, findings, nothing written on an error, no traceback."""
 
+import datetime
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
-from conftest import FIXTURES, ROOT
-from generator import cli, commands, inputs
+from conftest import FIXTURES, ROOT, TODAY
+from generator import cli, commands, inputs, rules
 
 SWEEP = str(FIXTURES / "sweep.yaml")
+
+
+class Day(datetime.date):
+    """The day on which the fixtures are fresh."""
+
+    @classmethod
+    def today(cls):
+        return TODAY
 
 
 @pytest.fixture
@@ -25,6 +35,8 @@ def gr(tmp_path, monkeypatch, capsys):
     shutil.copy(SWEEP, root / "jobs/demo.yaml")
     for module in (inputs, commands):
         monkeypatch.setattr(module, "ROOT", root)
+    # The fixture's facts do not grow old.
+    monkeypatch.setattr(rules, "datetime", types.SimpleNamespace(date=Day))
 
     def run(*words: str):
         inputs._read.cache_clear()  # a process of its own reads the files anew
