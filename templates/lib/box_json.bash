@@ -54,5 +54,5 @@ this_instance() { # into REPLY
   REPLY=${INSTANCE-$KNOWN_INSTANCE}
   [[ -n $REPLY || $KIND != owned ]] || REPLY=local
   [[ -z $REPLY || $REPLY =~ ^[A-Za-z0-9][A-Za-z0-9._:-]*$ ]] ||
-    refuse "$EX_CONFIG" "INSTANCE '${REPLY//[[:cntrl:]]/?}'" "it is no id of a platform" "give it as the platform's console shows it"
+    refuse "$EX_CONFIG" "INSTANCE '${REPLY//[[:cntrl:]]/?}'" "it is no id of a platform" "give it as the platform shows it"
 }

@@ -182,7 +182,7 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
   case $text in
     *'REMOTE HOST IDENTIFICATION HAS CHANGED'* | *'Host key verification failed'*)
       log "the host key of $HOST is not the one that this run pinned in $L/known_hosts: it is another box, or the platform made a new key"
-      log "if the platform's console says that it is your box: --new-host-key"
+      log "if the platform itself says that it is your box: --new-host-key"
       return "$EX_GATE"
       ;;
   esac
