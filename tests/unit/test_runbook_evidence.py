@@ -213,3 +213,9 @@ def test_a_verb_stands_in_the_row_that_it_is_like():  # S100
 def test_secrets_land_in_a_file_for_one_reader(profile):  # S41 S42
     step = section(text(profile, "sweep"), "Phase 1: connection and credentials").split("**P1.6**")[1].split("**P1.7**")[0]
     assert "(mode 600, on no shared or durable tier, see [U25]" in step and "Never type a key into a command" in step
+
+
+@pytest.mark.parametrize("profile", [*SSH, "local"])
+def test_the_patrol_holds_no_terminal(profile):  # S65 S73: in the background, with a word at its end
+    (loop,) = [body for body in blocks(text(profile), "bash") if "patrol.log" in body]
+    assert loop.startswith("(\n") and loop.endswith("\n) &\n") and "sleep 900" in loop
