@@ -93,3 +93,35 @@ set_const() { sed -i "s|^readonly $1=.*|readonly $1=$2|" "$BOX"/*.sh; }
   wait_for 30 ended
   in_state success
 }
+
+# F22: where everything is broken at once, the gates are met one behind the other, and the first that is shut ends it.
+@test "formal gate: preflight, code, syntax, smoke, room, dry run, in this order" {
+  set_const NEED_GPUS 1
+  set_const DATA_CAP_BYTES 1500
+  echo x >"$CODE_DIR/new.py"
+  printf 'main() {\n' >>"$BOX/run_one.sh"
+  mv "$BOX/run_queue.sh" "$BATS_TEST_TMPDIR/run_queue.sh"
+  printf 'echo "dry run" >&2\nexit 78\n' >"$BOX/run_queue.sh"
+  formal start
+  refused 77 'preflight, gpus'
+  set_const NEED_GPUS 0
+  formal start
+  refused 77 'in no commit'
+  rm "$CODE_DIR/new.py"
+  formal start
+  refused 77 'bash -n' run_one.sh
+  cp "$OUT/box/run_one.sh" "$BOX/"
+  formal start
+  refused 77 smoke 'there is no'
+  smoked
+  formal start
+  refused 73 'cap is 1500 bytes'
+  set_const DATA_CAP_BYTES "''"
+  smoked
+  formal start
+  refused 77 'run_queue.sh --dry-run' 'dry run'
+  [[ ! -e $D/formal.json ]]
+  mv "$BATS_TEST_TMPDIR/run_queue.sh" "$BOX/"
+  smoked
+  formal_ok
+}

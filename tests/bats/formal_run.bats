@@ -271,9 +271,11 @@ teardown() {
   smoked
   formal plan --slots 2
   [[ $status -eq 0 ]]
-  for word in 'to do 2' "$D/cells" "$B/final_ckpts" 'data/raw: 3 files' 'nproc' 'affinity' 'cgroup' 'inodes' 'loader worker' 'of which done 0'; do
+  for word in 'to do 2' "$D/cells" "$B/final_ckpts" 'data/raw: 3 files' 'cpu       ' 'nproc' 'affinity' 'cgroup' 'ram       ' 'free for us' '2 at a time: 200 MB' 'gpu       none needed' 'threads   ' 'inodes' 'loader worker' 'of which done 0'; do
     [[ $output == *"$word"* ]] || fail_with "no $word"
   done
+  # F13 F14
+  [[ $output == *"at $(git -C "$CODE_DIR" rev-parse HEAD), branch main"*"commit    $(git -C "$CODE_DIR" log -1 --format='%h %ci start')"* ]] || fail_with commit
   [[ ! -e $D/formal.json && ! -e $D/run.json ]]
 }
 

@@ -38,10 +38,12 @@ edited() { # <member> <text> : and signed, as if the smoke had written it
   set_member "$D/smoke.json" who bob
   formal plan
   refused 77 'was changed after it was written'
-  smoke --waive 'ada=known'
-  edited ended ''
-  formal plan
-  refused 77 'without who and why, or when'
+  for one in who why ended; do
+    smoke --waive 'ada=known'
+    edited "$one" ''
+    formal plan
+    refused 77 'without who and why, or when' || fail "$one"
+  done
 }
 
 # Issue 5 item 2: of this machine, this code directory, this interpreter and what it has installed.
