@@ -277,7 +277,7 @@ forward_stop() {
 on_limit() {
   WAKES=$((WAKES + 1))
   [[ -z $STOP_SIGNAL$LIMIT_HIT ]] || return 0
-  if ((WALL_S > 0 && SECONDS - BEGAN >= WALL_S)); then
+  if ((WALL_S > 0 && (STALL_S == 0 || SECONDS - BEGAN >= WALL_S))); then
     LIMIT_HIT="wall limit of $WALL_S s"
   else
     LIMIT_HIT="stall limit: neither its log nor its folder changed for $STALL_S s"

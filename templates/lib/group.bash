@@ -73,7 +73,7 @@ wait_group() {
 # The cell, watched from beside: its limits, of which it tells run_one, which decides; its memory; and run_one itself, whose
 # death ends the cell. Ends with the cell, or when run_one is gone.
 watch_cell() { # <run_one's pid>
-  local main=$1 tick=$((STALL_S / 8)) start=$SECONDS life=$SECONDS stamp=$D/logs/$CELL/.alive pause=1 PEAK=0
+  local main=$1 tick=$((STALL_S / 8)) ran=0 life=0 last=$SECONDS step stamp=$D/logs/$CELL/.alive pause=1 PEAK=0
   trap - TERM INT HUP USR1 USR2 EXIT
   ((tick > 0 && tick <= 20)) || tick=20
   if ((STALL_S > 0 && STALL_S < 8)); then tick=1; fi
@@ -82,6 +82,13 @@ watch_cell() { # <run_one's pid>
   while :; do
     # Short at first, so that short cells have a figure for their memory too.
     idle "$pause"
+    step=$((SECONDS - last)) last=$SECONDS
+    if ((step < 0 || step > pause + 60)); then
+      # The clock was set, or the box slept: no time that the cell had, and no stamp to compare with.
+      step=$pause life=$((ran + pause))
+      ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+    fi
+    ran=$((ran + step))
     pause=$((pause * 2 < tick ? pause * 2 : tick))
     if ! same_process "$main" "$MY_TICKS"; then
       # Run_one was killed. Nobody would record how the cell ends, and a second attempt may come at any time.
@@ -93,10 +100,10 @@ watch_cell() { # <run_one's pid>
     [[ -d /proc/$CELL_PID ]] || return 0
     look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
-      life=$SECONDS
+      life=$ran
       printf x >"$stamp" 2>/dev/null || :
     fi
-    if ((WALL_S > 0 && SECONDS - start >= WALL_S)) || ((STALL_S > 0 && SECONDS - life >= STALL_S)); then
+    if ((WALL_S > 0 && ran >= WALL_S)) || ((STALL_S > 0 && ran - life >= STALL_S)); then
       kill -USR2 "$main" 2>/dev/null || :
       return 0
     fi
