@@ -209,3 +209,19 @@ teardown() { formal_teardown; }
   formal_ok
   [[ ! -e $dir ]]
 }
+
+# F33 F34 F61: a proof that was written and does not read back as one is no proof, and does not stay where one lies.
+@test "formal_run: a proof over a manifest that changed under it goes aside, and the run has failed" {
+  fake_siblings
+  smoked
+  mkdir "$BATS_TEST_TMPDIR/bin"
+  printf '#!/bin/sh\n%s "$@" || exit\ncase "$*" in */FORMAL_SUCCESS) echo >>%q ;; esac\n' "$(type -P mv)" "$B/PULL_MANIFEST.json" >"$BATS_TEST_TMPDIR/bin/mv"
+  chmod +x "$BATS_TEST_TMPDIR/bin/mv"
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH formal start
+  [[ $status -eq 0 ]] || fail_with start
+  wait_for 30 ended
+  in_state failed
+  [[ $(member "$D/FORMAL_FAILURE.json" stage) == proof && ! -e $B/FORMAL_SUCCESS && -s $B/FORMAL_SUCCESS.$(member "$D/formal.json" start_id).failed ]]
+  grep -q 'was said over another PULL_MANIFEST.json' "$D/formal.log"
+  formal_ok
+}

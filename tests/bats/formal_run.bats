@@ -83,7 +83,8 @@ teardown() {
 @test "formal_run: power-off only behind FORMAL_SUCCESS, and still alive is recorded" {
   formal start --power-off
   refused 77 'no command on this machine that stops the meter'
-  sed -i 's|^readonly -a POWER_OFF_COMMAND=()|readonly -a POWER_OFF_COMMAND=(cp "$DURABLE_DIR/r/FORMAL_SUCCESS" "$DATA_DIR/off")|' "$BOX/formal_run.sh"
+  sed -i 's|^readonly -a POWER_OFF_COMMAND=()|readonly -a POWER_OFF_COMMAND=(bash "$DATA_DIR/off.sh")|' "$BOX/formal_run.sh"
+  printf 'echo >>"$DATA_DIR/asked"\ncp "$DURABLE_DIR/r/FORMAL_SUCCESS" "$DATA_DIR/off"\n' >"$DATA_DIR/off.sh"
   export POWER_OFF_WAIT_S=0
   smoked
   formal_ok
@@ -91,7 +92,13 @@ teardown() {
   formal_ok --power-off
   wait_for 10 test -s "$D/FORMAL_FAILURE.json"
   cmp "$DATA_DIR/off" "$B/FORMAL_SUCCESS"
+  [[ $(wc -l <"$DATA_DIR/asked") -eq 1 ]] # not once before the proof
   [[ $(member "$D/FORMAL_FAILURE.json" stage) == power-off && $(member "$B/FORMAL_SUCCESS" power_off) == true ]]
+  # Nor where the proof has gone meanwhile, or is of another start.
+  rm "$DATA_DIR/off" "$D/FORMAL_FAILURE.json"
+  bash -c 'source "$1" && self_dir && run_places && find_run && RUN_ID=$R_run_id F_START=0badc0de && power_off' x "$BOX/formal_run.sh" 2>"$BATS_TEST_TMPDIR/said"
+  grep -q 'no power-off: .* is of another start' "$BATS_TEST_TMPDIR/said"
+  [[ ! -e $DATA_DIR/off && ! -e $D/FORMAL_FAILURE.json ]]
 }
 
 # F54 F55 F56 F57 case 55 case 65: told apart by record and process, never by a word in a log.
