@@ -1,4 +1,4 @@
-# shellcheck disable=SC2030,SC2031,SC2154 # tests are subshells; bats sets status, output and stderr
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # words for another shell; tests are subshells; bats sets status, output and stderr
 load helper
 load formal
 
@@ -87,4 +87,38 @@ teardown() { formal_teardown; }
   smoked
   formal_ok
   grep -q "^# submodule $(git -C "$BATS_TEST_TMPDIR/sub" rev-parse HEAD) vendor" "$D/plans/$(member "$D/formal.json" start_id).tsv"
+}
+
+# F44 F61: the manifest that a proof is said over is whole, of this run and commit, and knows as many cells as the roster.
+@test "formal_run: a manifest that was edited, or is of another run, commit or roster, proves nothing" {
+  local file=$B/PULL_MANIFEST.json
+  fake_siblings
+  smoked
+  formal_ok
+  cp "$file" "$BATS_TEST_TMPDIR/keep"
+  proves() { # <words of the reason, none: it proves>
+    run --separate-stderr bash -c 'source "$1" && self_dir && run_places && find_run && RUN_ID=$R_run_id RUN_COMMIT=$R_commit ONLY="" || exit 1
+      check_manifest 2 none || { rc=$? && printf "%s\n" "$REPLY" && exit "$rc"; }' x "$BOX/formal_run.sh"
+    if (($#)); then [[ $status -eq 65 && $output == *"$1"* ]]; else [[ $status -eq 0 ]]; fi || fail_with "not: ${1-proven}"
+  }
+  sign() {
+    sed -i '/^  "self_sha256"/,$d' "$file"
+    printf '  "self_sha256": "%s"\n}\n' "$(sha256sum <"$file" | cut -c 1-64)" >>"$file"
+  }
+  proves
+  sed -i 's/"files_total": 0/"files_total": 1/' "$file"
+  proves 'does not match its own digest'
+  sign
+  proves
+  set_member "$file" commit 0123456789012345678901234567890123456789 && sign
+  proves 'is of commit 0123456789012345678901234567890123456789'
+  cp "$BATS_TEST_TMPDIR/keep" "$file"
+  sed -i 's/"cells_expected": 2/"cells_expected": 3/' "$file" && sign
+  proves 'knows 3 cells, the roster has 2'
+  cp "$BATS_TEST_TMPDIR/keep" "$file"
+  sed -i 's/"cells_done": 2/"cells_done": 1/' "$file" && sign
+  proves '1 of 2 cells done'
+  cp "$BATS_TEST_TMPDIR/keep" "$file"
+  set_member "$file" run_id 20200101T000000Z-00000000 && sign
+  proves 'not a whole manifest of this run'
 }
