@@ -208,7 +208,7 @@ holds_mark() { # <file> <mark>
 
 # End what is left of the cell: told, a few seconds, killed; only processes that are still the ones that we saw.
 sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none of it>
-  local one round=0 last
+  local one round=0
   find_cell_processes "$1" "$2" "$4"
   ((${#LEFT[@]} > 0)) || return 0
   # What it writes until it is gone belongs to what the cell has left.
@@ -218,8 +218,8 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
     log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
     ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :
   done
-  last=$((SECONDS + $3))
-  while ((SECONDS <= last)); do
+  # By rounds, for a clock may be set meanwhile.
+  while ((round < $3 * 20)); do
     idle 0.05
     round=$((round + 1))
     find_cell_processes "$1" "$2" "$4"

@@ -81,3 +81,19 @@ told() { # of a limit
   [[ $(watched) -ge 5 ]]
   told
 }
+
+@test "what is left of a cell has its seconds to end, whatever the clock is set to (case 42, T17)" {
+  local jump
+  find_cell_processes() { LEFT=('999999999 1'); }
+  log() { :; }
+  idle() {
+    echo >>"$D/rounds"
+    SECONDS=$((SECONDS + jump))
+    (($(wc -l <"$D/rounds") < 200)) || exit 1
+  }
+  for jump in 100 -100; do
+    : >"$D/rounds"
+    (sweep_cell mark '' 2 1)
+    [[ $(wc -l <"$D/rounds") -ge 40 ]]
+  done
+}
