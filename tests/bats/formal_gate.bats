@@ -90,8 +90,10 @@ shim() { # <tool> <script>
   bash "$BOX/run_queue.sh" >/dev/null 2>&1
   [[ $(member "$D/run.json" formal) == false ]]
   smoked
-  formal start
-  refused 77 'not begun by formal_run' 'RUN='
+  for verb in plan start; do
+    formal "$verb"
+    refused 77 'not begun by formal_run' 'RUN=' || fail "$verb"
+  done
   RUN=r2 D=$DATA_DIR/r2 B=$DURABLE_DIR/r2
   export RUN
   smoked

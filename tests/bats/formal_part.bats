@@ -89,6 +89,19 @@ teardown() { formal_teardown; }
   grep -q "^# submodule $(git -C "$BATS_TEST_TMPDIR/sub" rev-parse HEAD) vendor" "$D/plans/$(member "$D/formal.json" start_id).tsv"
 }
 
+# F44 F47: an aggregation that fails ends it, whatever it has left in the bundle.
+@test "formal_run: a failed aggregation is no success, also over a manifest that says all" {
+  fake_siblings
+  printf 'exit 74\n' >>"$BOX/aggregate_to_fs.sh"
+  smoked
+  formal start
+  [[ $status -eq 0 ]] || fail_with start
+  wait_for 30 ended
+  in_state failed
+  [[ $(member "$D/FORMAL_FAILURE.json" stage)/$(member "$D/FORMAL_FAILURE.json" exit) == aggregate/74 && ! -e $B/FORMAL_SUCCESS ]]
+  [[ $(member "$B/PULL_MANIFEST.json" cells_done) == 2 ]]
+}
+
 # F44 F61: the manifest that a proof is said over is whole, of this run and commit, and knows as many cells as the roster.
 @test "formal_run: a manifest that was edited, or is of another run, commit or roster, proves nothing" {
   local file=$B/PULL_MANIFEST.json
