@@ -42,6 +42,9 @@ def test_every_platform_has_its_rows(name):  # S18 S23 S26 S100 S101
     assert len(cells) == 6 and f"](../profiles/{name}.yaml)" in cells[0] and cells[1] == p["launch"]["kind"]
     assert f"`{stop['verb']}`" in cells[2] and ("can be undone" in cells[2]) == stop["reversible"]
     assert ("check first" in cells[2]) == (stop.get("confidence") == "low")
+    assert ("not quite sure" in cells[2]) == (stop.get("confidence") == "medium")
+    days = stop["retention_days"]
+    assert (f", kept {days} days)" in cells[2]) if days else (", kept " not in cells[2])
     if stop["like"] in ("stop", "destroy"):
         for tier in p["storage"]["tiers"]:
             kept, lost = (f"`{tier['name']}`" in cell for cell in cells[3:5])

@@ -124,6 +124,7 @@ def test_the_gate_is_asked_before_anything_is_done(profile):  # S95 S96: the blo
     # S97: the law names each verb, also those that only stop something.
     law = re.search(r"> \*\*The iron law\.\*\* No (.*), and no deleting of files, before the results are", home)[1].replace("\\", "")
     assert law.split(", ") == [action["verb"] for action in b.actions]
+    assert "before the results are **pulled home and verified by loading them**, and you have approved that very action." in home
     assert "Until then each hour costs `$PRICE_PER_HOUR`." in home.split("**P5.7**")[1].split("**P5.8**")[0]  # X10
 
 
@@ -219,3 +220,12 @@ def test_secrets_land_in_a_file_for_one_reader(profile):  # S41 S42
 def test_the_patrol_holds_no_terminal(profile):  # S65 S73: in the background, with a word at its end
     (loop,) = [body for body in blocks(text(profile), "bash") if "patrol.log" in body]
     assert loop.startswith("(\n") and loop.endswith("\n) &\n") and "sleep 900" in loop
+
+
+def test_a_cell_gets_no_less_memory_than_it_needs():  # S30: sbatch takes whole megabytes, and a killed cell costs more than one
+    class Value:
+        def __init__(self, value):
+            self.value = value
+
+    assert runbook.need_flags({"NEED_GPUS": Value(2), "NEED_RAM_BYTES": Value(1_000_000_001)}) == "--gpus=2 --mem=1001M"
+    assert runbook.need_flags({"NEED_GPUS": Value(0), "NEED_RAM_BYTES": Value(1_000_000_000)}) == "--mem=1000M"
