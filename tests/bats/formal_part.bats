@@ -135,3 +135,23 @@ teardown() { formal_teardown; }
   set_member "$file" run_id 20200101T000000Z-00000000 && sign
   proves 'not a whole manifest of this run'
 }
+
+# T41: a start that has its number and no heartbeat yet is seen by the next one, which leaves everything as it is.
+@test "formal_run: a start beside one that is still at its gates is refused" {
+  local first
+  fake_siblings
+  sed -i 's/|| exit 0/|| { : >"$DATA_DIR\/asked"; while [[ -e $DATA_DIR\/dry ]]; do sleep 0.05; done; exit 0; }/' "$BOX/run_queue.sh"
+  smoked
+  : >"$DATA_DIR/dry"
+  bash "$BOX/formal_run.sh" start >"$BATS_TEST_TMPDIR/first" 2>&1 3>&- &
+  first=$!
+  wait_for 30 test -e "$DATA_DIR/asked"
+  [[ -s $D/starts/001 && ! -e $D/formal.json ]]
+  run --separate-stderr timeout 60 bash "$BOX/formal_run.sh" start
+  refused 75 "another start is at work (process $first)"
+  [[ $(ls "$D/starts") == 001 && ! -e $D/formal.json ]]
+  rm "$DATA_DIR/dry"
+  wait "$first" || { cat "$BATS_TEST_TMPDIR/first" && false; }
+  wait_for 30 ended
+  in_state success
+}
