@@ -203,61 +203,61 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "e9df4991ae551b0870cc4c19e6980f79c2ccc8b71aa458edbd337435ff2cc41b",
+ "box_digest": "1179513a4989d3300d118212bde189831ba6d60b543019b75038270d7741e748",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "ceb95dd434cb3bfba95cbc63b0e1081a0894c8faaad2d008f1939886028bc0cc",
+   "sha256": "06640f9a4c4c16065aec6c2b118a3d5fd7e19e9b4a7a588611e86e13c93b14c1",
    "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "88207425d01efbe7ce9a5f92199e69cbcc05efe2c69517b72b8d33a7bc067a1a",
-   "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 60 61 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 31 32 34 35 36 183 184 185 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 88 89 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 114"
+   "sha256": "2be5155e97439d9fa7b4b24073b0b6c64d26cace775745f5793fff25667865d0",
+   "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 60 61 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 31 32 34 35 36 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 88 89 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 114"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "20ed4068d258247988d043ac266b00dc36f1b7a0e3dc428f393ced60ab5ab6bb",
-   "paragraphs": "259 260 2 3 4 5 6 8 9 10 11 12 18 19 20 23 261 26 27 29 30 31 32 34 35 36 37 38 39 41 42 43 44 47 48 49 50 51 119 120 158 262 263 264 265 266 267 268 159 269 160 161 150 151 270 152 153 271 193 194 195 272 196 197 198 199 200 201 202 203 205 273 274 275 276 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 295 183 184 296 297 298 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 318 114"
+   "sha256": "7bf52281cd1e07951fa102fd2458b65423b8a449e0dae8c6a8d4fd08fbbcf540",
+   "paragraphs": "262 263 2 3 4 5 6 8 9 10 11 12 18 19 20 23 264 26 27 29 30 31 32 34 35 36 37 38 39 41 42 43 44 47 48 49 50 51 119 120 161 265 266 267 268 269 270 271 162 272 163 164 153 154 273 155 156 274 196 197 198 275 199 200 201 202 203 204 205 206 208 276 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 295 296 297 298 186 187 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 114"
   },
   {
    "name": "queue.tsv",
    "mode": "0600",
    "sha256": "f904dac417a7100b4a04fc94902cc44517342a1c9b37deaf2a99e78cc7d1bb47",
-   "paragraphs": "319"
+   "paragraphs": "323"
   },
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "6a84c38bb6b5ad55816865f725c8877c852d2225ab7f16006f48b737450fdd32",
-   "paragraphs": "320 321 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 323 31 32 33 34 35 36 183 184 324 325 326 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 158 262 263 264 265 327 159 269 60 61 328 329 330 331 296 297 298 299 300 332 333 301 334 302 335 303 304 336 193 194 195 196 197 198 199 200 201 202 203 337 338 339 340 341 342 343 344 345 346 347 348 349 350 351 352 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 114"
+   "sha256": "8ba94981f141e681ac8b4b6ba9962f1a205f9b24a4767ccc9efe425c5c4e1cd1",
+   "paragraphs": "324 325 2 3 4 5 326 327 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 328 31 32 33 34 35 36 186 187 329 330 331 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 161 265 266 267 268 332 162 272 60 61 333 334 335 336 299 300 301 302 303 337 338 304 339 305 340 306 307 341 196 197 198 199 200 201 202 203 204 205 206 342 343 344 345 346 347 348 349 350 351 352 132 133 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 114"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "890c6d2502e91150a1628012c78ff33b15939b224cfcfcf17e238ce577a28e19",
-   "paragraphs": "414 415 2 3 4 5 322 6 7 8 9 10 11 12 13 14 15 17 18 19 416 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 183 184 324 325 326 132 133 134 135 60 61 127 128 129 130 348 349 417 418 419 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 158 262 263 264 265 327 159 193 194 196 197 198 199 200 201 202 203 444 445 446 447 448 449 450 451 452 453 454 455 456 457 114"
+   "sha256": "d8b4640ea37796ddb308b1e243f5b675776e6c2875d3b9dc2fb5793bfced8977",
+   "paragraphs": "417 418 2 3 4 5 326 327 6 7 8 9 10 11 12 13 14 15 17 18 19 419 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 186 187 329 330 331 132 133 134 135 136 137 138 60 61 127 128 129 130 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 161 265 266 267 268 332 162 196 197 199 200 201 202 203 204 205 206 447 448 449 450 451 452 453 454 455 456 457 458 459 460 114"
   },
   {
    "name": "session.sh",
    "mode": "0700",
-   "sha256": "94a6a2cda5946167bacc5e576dcb5fda3383c4367d46394c84327c25c57584b6",
-   "paragraphs": "458 459 2 3 4 5 6 8 9 10 11 12 13 14 18 21 22 23 460 43 44 25 47 48 49 50 51 52 348 349 461 462 463 464 465 466 467 468 469 470 471 472 473 474 475 476 477 478 479 114"
+   "sha256": "cc2804863b9af038a78f2a69b280c808b40a40f51ef48b69427204fd2c940d2e",
+   "paragraphs": "461 462 2 3 4 5 6 8 9 10 11 12 13 14 18 21 22 23 463 43 44 25 47 48 49 50 51 52 132 133 464 465 466 467 468 469 470 471 472 473 474 475 476 477 478 479 480 481 482 114"
   },
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "367d7924ff043cf285cfe18bbe0ec14af2c596d41167792e7e712018ffad47c0",
-   "paragraphs": "480 481 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 482 25 26 27 28 29 30 31 483 37 47 48 49 50 51 52 118 136 137 138 139 140 141 142 183 184 324 325 326 484 485 486 487 488 489 490 491 492 493 494 495 496 497 498 499 225 226 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 158 262 263 264 265 327 159 296 297 298 299 300 332 301 334 302 303 304 533 534 535 536 537 538 539 114"
+   "sha256": "056d54ca510f1f76a9c8c836b3b90d0b77141592e5253c5b1af83bf681b7c8c8",
+   "paragraphs": "483 484 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 485 25 26 27 28 29 30 31 486 37 47 48 49 50 51 52 118 139 140 141 142 143 144 145 186 187 329 330 331 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 228 229 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 533 534 535 161 265 266 267 268 332 162 299 300 301 302 303 337 304 339 305 306 307 536 537 538 539 540 541 542 114"
   },
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "ecfe36b73d43df7b3938bfbeb44864882165f52ab48119000633b779666eae8f",
-   "paragraphs": "540 541 2 3 4 5 6 7 8 9 10 11 12 14 18 19 542 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 162 164 165 166 167 543 544 545 546 547 548 549 550 551 552 553 554 114"
+   "sha256": "4ed157b23092268bfd862487472bfc0549a6f450629ca2f327ca61f111ad41a9",
+   "paragraphs": "543 544 2 3 4 5 6 7 8 9 10 11 12 14 18 19 545 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 165 167 168 169 170 546 547 548 549 550 551 552 553 554 555 556 557 114"
   }
  ]
 }
@@ -327,12 +327,13 @@ log() { # <words...>
   utc_now
   # shellcheck disable=SC2034 # run_one asks whether anything was said
   LOGGED=1
-  printf '%s %s: %s\\n' "$REPLY" "$PROG" "$*" >&2
+  # Talk stops nothing: whoever listened may be gone, and the disk with the log full.
+  printf '%s %s: %s\\n' "$REPLY" "$PROG" "$*" >&2 || :
 }
 
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
-  printf '%s: refused: %s; %s; %s\\n' "$PROG" "$2" "$3" "$4" >&2
+  printf '%s: refused: %s; %s; %s\\n' "$PROG" "$2" "$3" "$4" >&2 || :
   exit "$1"
 }
 
@@ -340,10 +341,10 @@ refuse() { # <exit code> <what> <why> <what to do>
 claim() { # <word> <what> <receipt file>
   if [[ ! -f $3 || ! -s $3 ]]; then
     printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\\n' \\
-      "$PROG" "$1" "$2" "$3" >&2
+      "$PROG" "$1" "$2" "$3" >&2 || :
     return "$EX_INTEGRITY"
   fi
-  printf '%s: %s (receipt %s)\\n' "$2" "$1" "$3"
+  printf '%s: %s (receipt %s)\\n' "$2" "$1" "$3" || :
 }
 
 # lib/path.bash: names and paths that are safe to build upon.
@@ -2421,8 +2422,18 @@ cells_took() { # reads: RECORD_OF
   DONE_S=${DONE_S:-0} DONE_N=${DONE_N:-0}
 }
 
+# lib/idle.bash: waiting that costs no process and leaves none behind.
+# needs:
+
+# Wait without a process: a read that nobody answers. Opens its descriptor at first use.
+idle() { # <seconds, also a fraction>
+  [[ -n ${IDLE_FD-} ]] || exec {IDLE_FD}<> <(:)
+  # Its status is always that of a time-out.
+  read -r -t "$1" -u "$IDLE_FD" || :
+}
+
 # lib/roster.bash: the run's own queue: what its source has new is appended, nothing leaves, no command changes.
-# needs: exit log path file queue run
+# needs: exit log path file proc queue run idle
 # reads: D SELF_DIR QUEUE_FILE JOB RUN_SHARD
 
 # A shard goes by places in the source: with a line gone, or one put in before the end, it would get cells of other shards,
@@ -2444,6 +2455,31 @@ check_places() { # reads merge_queue's own: source names known mine of n
   done
   [[ -z $moved ]] ||
     refuse "$EX_GATE" "queue $source" "its lines have moved (cell $moved), and shard $RUN_SHARD goes by their places: it would run cells of other shards" "put the lines back as they were; new ones belong at the end"
+}
+
+# One merges at a time: a roster written by another in between would lose its names to ours, or ours to its. A dead one's lock is
+# nobody's, and nobody waits for ever.
+lock_roster() {
+  local REPLY here host boot pid ticks n
+  this_host
+  here=$REPLY
+  this_boot_id
+  here+=" $REPLY"
+  start_ticks $$ || return 0
+  for ((n = 0; n < 200; n++)); do
+    set -C
+    if { printf '%s %s %s\\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then n=200; fi
+    set +C
+    ((n < 200)) && [[ -e $D/.queue.lock ]] || continue
+    if { read -r host boot pid ticks <"$D/.queue.lock"; } 2>/dev/null && { [[ "$host $boot" != "$here" || $pid == "$$" ]] || ! same_process "$pid" "$ticks"; }; then
+      unlock_roster
+    else
+      idle 0.1
+    fi
+  done
+}
+unlock_roster() {
+  rm -f -- "$D/.queue.lock"
 }
 
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
@@ -2482,6 +2518,13 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   # shellcheck disable=SC2034 # for source_changed, which only run_queue asks
   MERGED_TEXT=$text
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
+  if [[ -z ${ROSTER_LOCKED-} ]]; then
+    local ROSTER_LOCKED=1
+    lock_roster
+    merge_queue
+    unlock_roster
+    return
+  fi
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
       refuse "$EX_CONFIG" "cell ${QUEUE_NAMES[i]}" "the run has a cell whose name differs in upper and lower case only" "give it a name of its own"
@@ -2503,9 +2546,18 @@ source_changed() {
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
 # needs: exit log path
 
-git_here() { # <git's words...>    in the work tree GIT_TOP, with no prompt, no hook and no pager
-  GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \\
-    git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+# In the work tree GIT_TOP, with no prompt, no hook and no pager; by the commit itself, not by what "git replace" put in its
+# place here.
+git_here() { # <git's words...>
+  git_with '' "$@"
+}
+git_with() { # <seconds, empty: no limit> <git's words...>
+  local asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
+  # A repository's own way to its origin (a key of its own) wins over ours.
+  [[ -n ${GIT_OWN_SSH-} ]] || asked+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
+  [[ -z $1 ]] || asked+=(timeout "$1")
+  shift
+  "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
 }
 git_refuse() { # <what> <why> <what to do>
   refuse "$EX_GATE" "$1" "$2" "$3"
@@ -2517,7 +2569,8 @@ git_open() { # reads: CODE_DIR
   unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
-  GIT_TOP=$CODE_DIR
+  GIT_TOP=$CODE_DIR GIT_OWN_SSH=${GIT_SSH_COMMAND-}${GIT_SSH-}
+  [[ -n $GIT_OWN_SSH ]] || GIT_OWN_SSH=$(git_here config --get core.sshCommand 2>/dev/null) || GIT_OWN_SSH=''
   if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
     case $said in
       *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
@@ -2629,7 +2682,13 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
 
 # Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
 git_stash() { # <protected folder...>
-  local REPLY name entry
+  local REPLY name entry links
+  # What git would leave where it is, and say yes: a repository inside this one.
+  links=$(git_here ls-files -s | grep '^160000 ') || links=''
+  for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"} ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]/#/?? }"}; do
+    [[ $entry == '?? '*/ || $links$'\\n' == *$'\\t'"${entry:3}"$'\\n'* ]] || continue
+    git_refuse "git stash in $GIT_TOP" "it does not take what is in ${entry:3}, a repository of its own" "commit and push it there, and its new commit here"
+  done
   for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"}; do
     case $entry in
       hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged --no-skip-worktree FILE, then commit it" ;;
@@ -2658,15 +2717,20 @@ git_clean() { # <stash: true or false> <protected folder...>
   fi
   git_list >&2
   remedy="commit and push them, or put them aside with: start --stash"
+  [[ $stash != true ]] || remedy="commit them by hand: the stash did not take them"
   if git_stash_takes "$@"; then remedy="commit them, or name them in .gitignore; a stash would take $REPLY"; fi
   git_refuse "git status in $GIT_TOP" "$((${#GIT_DIRTY[@]})) changed and ${#GIT_UNTRACKED[@]} untracked files (listed above) are in no commit" "$remedy"
 }
 
-# Each submodule is there and at the commit that the parent names (status has said so); its commit is kept for the plan.
+# Each repository inside the commit is there and at the commit that the parent names (status has said so); its commit is kept
+# for the plan. One that .gitmodules does not name comes along with no clone.
 git_submodules() { # sets GIT_SUBMODULES
-  local line
+  local line said
   GIT_SUBMODULES=()
-  [[ -f $GIT_TOP/.gitmodules ]] || return 0
+  said=$(git_here ls-files -s) || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
+  [[ $'\\n'$said == *$'\\n160000 '* ]] || return 0
+  said=$(git_here submodule status --recursive 2>&1) ||
+    git_refuse "git submodule status in $GIT_TOP" "${said##*$'\\n'}" "name it in .gitmodules (git submodule add), or take it out: git rm --cached"
   while IFS= read -r line; do
     case $line in
       -*) git_refuse "git submodule in $GIT_TOP" "not initialised: ${line#-}" "git -C $GIT_TOP submodule update --init --recursive" ;;
@@ -2674,7 +2738,7 @@ git_submodules() { # sets GIT_SUBMODULES
       '') ;;
       *) GIT_SUBMODULES+=("${line# }") && log "submodule ${line# }" ;;
     esac
-  done < <(git_here submodule status --recursive 2>&1)
+  done <<<"$said"
 }
 
 # The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
@@ -2708,12 +2772,7 @@ git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
 }
 
 git_bounded() { # <git's words...>    a dead network must not hang the gate
-  if command -v timeout >/dev/null 2>&1; then
-    GIT_TERMINAL_PROMPT=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \\
-      timeout 180 git -C "$GIT_TOP" -c core.hooksPath=/dev/null --no-pager "$@" </dev/null
-  else
-    git_here "$@" </dev/null
-  fi
+  if command -v timeout >/dev/null 2>&1; then git_with 180 "$@" </dev/null; else git_here "$@" </dev/null; fi
 }
 
 # The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
@@ -2739,21 +2798,26 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
 
 # A private folder under /tmp, for sockets fail on network mounts and on long paths. Sets DETACH_DIR.
 detach_dir() { # <start id>    returns: 0, or 74 where it cannot be made
-  DETACH_DIR=/tmp/gr-${EUID:-$(id -u)}-$1
+  local dir=/tmp/gr-${EUID:-$(id -u)}-$1
   # mkdir fails where the name exists, also as somebody's link: nobody else's folder is ever used or changed.
-  mkdir -m 700 -- "$DETACH_DIR" 2>/dev/null || return "$EX_COPY"
+  mkdir -m 700 -- "$dir" 2>/dev/null || return "$EX_COPY"
+  DETACH_DIR=$dir
 }
 
-# The multiplexer with its own server and no start-up file; never inside the one that we may be typed in.
+# The multiplexer with its own server and no start-up file; never inside the one that we may be typed in. Its client waits for
+# a server that is stopped or sick as long as that is: not for ever. Status 124: no answer.
 detach_tmux() { # <socket> <words...>
   local socket=$1
   shift
-  env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
+  detach_asked env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
 }
 detach_screen() { # <socket folder> <words...>
   local socket=$1
   shift
-  env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
+  detach_asked env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
+}
+detach_asked() { # <words...>
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 15 "$@"; else "$@"; fi
 }
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.
@@ -2788,29 +2852,30 @@ detach_start() { # <primitive> <socket> <session name> <log> <words...>
 
 # Is exactly this session there?
 detach_alive() { # <primitive> <socket> <session name>    returns: 0 alive, 1 gone, 2 cannot be told
-  local list line
+  local list='' line rc=0 said=$2.$$.said
   case $1 in
-    tmux)
-      [[ -S $2 ]] || return 1
-      command -v tmux >/dev/null 2>&1 || return 2
-      list=$(detach_tmux "$2" list-sessions -F '#{session_name}' 2>/dev/null) || return 1
-      while IFS= read -r line; do
-        [[ $line != "$3" ]] || return 0
-      done <<<"$list"
-      return 1
-      ;;
-    screen)
-      [[ -d $2 ]] || return 1
-      command -v screen >/dev/null 2>&1 || return 2
-      # Its status says nothing here; a line is PID.NAME, tab, state.
-      list=$(detach_screen "$2" -ls 2>/dev/null) || :
-      while read -r line; do
-        [[ $line =~ ^[0-9]+\\.([^[:space:]]+)[[:space:]] && ${BASH_REMATCH[1]} == "$3" && $line != *'(Dead'* ]] && return 0
-      done <<<"$list"
-      return 1
-      ;;
+    tmux) [[ -S $2 ]] || return 1 ;;
+    screen) [[ -d $2 ]] || return 1 ;;
     *) return 2 ;;
   esac
+  command -v "$1" >/dev/null 2>&1 && { : >"$said"; } 2>/dev/null || return 2
+  # Into a file: a client hands what it writes to over to its server, and a pipe would not end before a server that is stopped.
+  case $1 in
+    tmux) detach_tmux "$2" list-sessions -F '#{session_name}' ;;
+    screen) detach_screen "$2" -ls ;;
+  esac </dev/null 2>/dev/null >"$said" || rc=$?
+  list=$(<"$said") || rc=124
+  rm -f -- "$said"
+  ((rc != 124)) || return 2
+  while read -r line; do
+    # Screen's status says nothing here; a line of it is PID.NAME, tab, state.
+    if [[ $1 == screen ]]; then
+      [[ $line =~ ^[0-9]+\\.([^[:space:]]+)[[:space:]] && ${BASH_REMATCH[1]} == "$3" && $line != *'(Dead'* ]] && return 0
+    else
+      [[ $line != "$3" ]] || return 0
+    fi
+  done <<<"$list"
+  return 1
 }
 
 # Are we inside the session that was started with these values? A second lock beside the environment file.
@@ -2995,7 +3060,7 @@ lost_after_all() {
 # A process of this run's detached part that is at work, whatever the records say: it stands in D and runs our own words.
 # Where the part itself was killed, what it had started goes on.
 live_detached() { # returns: 0 with its number in REPLY, 1 there is none
-  local dir word
+  local dir word found='' oldest=''
   local -a words
   for dir in /proc/[0-9]*; do
     [[ $dir/cwd -ef $D ]] || continue
@@ -3009,10 +3074,12 @@ live_detached() { # returns: 0 with its number in REPLY, 1 there is none
       */run_one.sh,--queue) [[ ${words[3]-} == "$D/queue.tsv" ]] || continue ;;
       *) continue ;;
     esac
-    REPLY=${dir#/proc/}
-    return 0
+    start_ticks "${dir#/proc/}" || continue
+    # Of several the oldest: it began the others, and ends them when it is told to.
+    if [[ -z $found ]] || ((REPLY < oldest)); then found=${dir#/proc/} oldest=$REPLY; fi
   done
-  return 1
+  REPLY=$found
+  [[ -n $found ]]
 }
 
 # Of a start and its detached part one takes the mark in the private folder, in one step: whoever has it decides whether the
@@ -3031,10 +3098,13 @@ await_begun() { # returns: 0, or 1 it died before
   return 1
 }
 
-# Take the next start number, which only one start can have; refuses while an earlier start is still at work.
+# Take the next start number, which only one start can have; refuses while an earlier start is still at work. Its last word is
+# the id, and so the private folder, of a start that may be killed before its record names it.
 take_start() {
-  local REPLY dir=$D/starts n=0 file host boot pid ticks mine
+  local REPLY uuid dir=$D/starts n=0 file host boot pid ticks id mine
   mkdir -p -- "$dir" || refuse "$EX_NOROOM" "$dir" "the folder cannot be made" "look at the data tier: room, rights"
+  IFS= read -r uuid </proc/sys/kernel/random/uuid || refuse "$EX_MISSING" "/proc" "it cannot be read" "mount /proc"
+  NEW_START=${uuid:0:8} EARLIER_START=''
   for file in "$dir"/[0-9][0-9][0-9]*; do
     [[ -e $file ]] || continue
     ((10#${file##*/} <= n)) || n=$((10#${file##*/}))
@@ -3045,14 +3115,15 @@ take_start() {
   mine+=" $REPLY"
   if ((n > 0)); then
     printf -v file '%s/%03d' "$dir" "$n"
-    read -r host boot pid ticks <"$file" || :
+    read -r host boot pid ticks id <"$file" || :
     if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
       refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: bash $SELF_DIR/$PROG status"
     fi
+    EARLIER_START=${id-}
   fi
   start_ticks $$
   printf -v file '%s/%03d' "$dir" $((n + 1))
-  create_once "$file" "$mine $$ $REPLY"$'\\n' ||
+  create_once "$file" "$mine $$ $REPLY $NEW_START"$'\\n' ||
     refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "bash $SELF_DIR/$PROG status"
 }
 
@@ -3348,7 +3419,7 @@ gate_smoke() {
   ((rc == 0)) || refuse "$EX_GATE" "smoke" "$file is not a whole record" "$again"
   [[ ${R_where-} == box ]] || refuse "$EX_GATE" "smoke" "$file is of '${R_where-}', not of this box" "$again"
   [[ ${R_commit-} == "$GIT_HEAD" ]] || refuse "$EX_GATE" "smoke" "$file is of commit ${R_commit:-none}, the code is at $GIT_HEAD" "$again"
-  [[ ${R_box_digest-} == "$BOX_DIGEST" ]] || refuse "$EX_GATE" "smoke" "$file is of other scripts than those in $SELF_DIR" "$again"
+  [[ ${R_box_digest-} == "$BOX_DIGEST" ]] || refuse "$EX_GATE" "smoke" "$file is of other scripts (queue.tsv is one) than those in $SELF_DIR" "$again"
   case ${R_result-} in
     passed)
       [[ ${R_exit-} == 0 && ${R_artifact_sha256-} =~ ^[0-9a-f]{64}$ ]] ||
@@ -4218,7 +4289,7 @@ do_start() {
 
 # Nothing of this run may be at work: not as recorded, not as a session that has no heartbeat yet.
 refuse_live() {
-  local session=$F_SESSION power=$F_POWER n=0 REPLY # judging takes the earlier start's values
+  local session=$F_SESSION power=$F_POWER n=0 id REPLY # judging takes the earlier start's values
   judge_formal
   case $FORMAL_STATE in
     running | aggregating) refuse "$EX_BUSY" "start" "the formal run is $FORMAL_STATE (process $F_PID)" "bash $SELF_DIR/$PROG status, or stop" ;;
@@ -4237,7 +4308,9 @@ refuse_live() {
     sleep 0.2 2>/dev/null || sleep 1
   done
   # What a killed start left behind goes, so that its detached part, should it come late, finds no environment.
-  if [[ $F_START =~ ^[0-9a-f]{8}$ && -O /tmp/gr-$EUID-$F_START ]]; then rm -rf -- "/tmp/gr-$EUID-$F_START"; fi
+  for id in "$F_START" "$EARLIER_START"; do
+    if [[ $id =~ ^[0-9a-f]{8}$ && -O /tmp/gr-$EUID-$id ]]; then rm -rf -- "/tmp/gr-$EUID-$id"; fi
+  done
   F_SESSION=$session F_POWER=$power
 }
 
@@ -4258,9 +4331,8 @@ dry_run_queue() {
 
 # Start the detached part and wait until it has spoken.
 launch() {
-  local uuid word REPLY
-  IFS= read -r uuid </proc/sys/kernel/random/uuid || refuse "$EX_MISSING" "/proc" "it cannot be read" "mount /proc"
-  F_START=${uuid:0:8} F_NAME=gr_${uuid:0:8} F_DIGEST=$BOX_DIGEST
+  local word REPLY
+  F_START=$NEW_START F_NAME=gr_$NEW_START F_DIGEST=$BOX_DIGEST
   start_ticks $$
   F_PID=$$ F_TICKS=$REPLY
   detach_dir "$F_START" || refuse "$EX_COPY" "a private folder under /tmp" "it cannot be made" "look at /tmp: room, rights"
@@ -4667,7 +4739,7 @@ detach_have() { # <primitive>    returns: 0 where its tool is on PATH
 
 # Does the primitive really work here? A trial session that leaves a file. Says why not into REPLY.
 detach_trial() { # <primitive>    returns: 0 or 1
-  local dir=${DETACH_DIR-} tries=0 rc=0
+  local dir=${DETACH_DIR-} tries=0 rc=0 took=0
   REPLY=''
   detach_have "$1" || {
     REPLY="not installed"
@@ -4678,9 +4750,12 @@ detach_trial() { # <primitive>    returns: 0 or 1
     return 1
   }
   # shellcheck disable=SC2016 # for the bash that is started
-  if detach_start "$1" "$DETACH_DIR/s" gr_try "$DETACH_DIR/log" "$BASH" -c 'printf ok >"$1"' try "$DETACH_DIR/ok"; then
+  detach_start "$1" "$DETACH_DIR/s" gr_try "$DETACH_DIR/log" "$BASH" -c 'printf ok >"$1"' try "$DETACH_DIR/ok" || took=$?
+  if ((took == 0)); then
     while [[ ! -s $DETACH_DIR/ok ]] && ((tries++ < 100)); do sleep 0.05 2>/dev/null || sleep 1; done
     [[ -s $DETACH_DIR/ok ]] || { REPLY="a trial session was accepted, but did not run" && rc=1; }
+  elif ((took == 124)); then
+    REPLY="a trial session was asked for, and $1 did not answer in 15 s" rc=1
   else
     rc=1
     IFS= read -r REPLY <"$DETACH_DIR/log" || :
@@ -5227,22 +5302,23 @@ cell_env() { # returns: 0, or 77 with the reason in REPLY
 readonly ENV_TIMEOUT_S=300 # the first import from a network disk may take minutes
 
 check_environment() {
-  local REPLY work i
+  local REPLY i
   ((${#ENV_IMPORTS[@]} + ${#ENV_COMMANDS[@]} > 0)) || return 0
   if [[ ! -d $CODE_DIR ]]; then
     row unknown environment "not looked at: $CODE_DIR is not there yet"
     return 0
   fi
-  work=$(mktemp -d /tmp/gpu-runbook.XXXXXX) || work=''
-  if [[ -z $work ]] || ! mkdir -p "$work/t/0"; then
+  # Preflight's end takes it along, however that comes.
+  ENV_WORK=$(mktemp -d /tmp/gpu-runbook.XXXXXX) || ENV_WORK=''
+  if [[ -z $ENV_WORK ]] || ! mkdir -p "$ENV_WORK/t/0"; then
     row FAIL environment "no folder for trials can be made in /tmp" "$EX_NOROOM" "mktemp -d /tmp/gpu-runbook.XXXXXX" "look at its room and rights"
     return 0
   fi
-  check_imports "$work"
+  check_imports "$ENV_WORK"
   for ((i = 0; i < ${#ENV_COMMANDS[@]}; i++)); do
-    check_witness "$work" "$i"
+    check_witness "$ENV_WORK" "$i"
   done
-  rm -rf -- "${work:?}"
+  rm -rf -- "${ENV_WORK:?}"
   # Eight digits in each cell's log name what was looked at here.
   describe_environment
   hash_text "$REPLY" && row note environment "spec ${REPLY:0:8}, as the cells' logs will name it"
@@ -5378,6 +5454,13 @@ print_json() { # <verdict> <failed> <warned> <unknown>
   printf '%s' "$RECORD"
 }
 
+# The trials' folders in /tmp, where we are ended in the midst of one.
+clean_trials() { # <status>
+  local dir
+  for dir in "$DETACH_DIR" "$ENV_WORK"; do [[ -z $dir ]] || rm -rf -- "$dir"; done
+  exit "$1"
+}
+
 main() {
   local json=0 i failed=0 warned=0 unknown=0 verdict=ok
   DEEP=0
@@ -5390,7 +5473,8 @@ main() {
     esac
     shift
   done
-  ROWS_VERDICT=() ROWS_CHECK=() ROWS_VALUE=() ROWS_COMMAND=() ROWS_REMEDY=() VERDICT_CODE=0
+  ROWS_VERDICT=() ROWS_CHECK=() ROWS_VALUE=() ROWS_COMMAND=() ROWS_REMEDY=() VERDICT_CODE=0 DETACH_DIR='' ENV_WORK=''
+  trap 'clean_trials $?' EXIT
   run_places
   [[ -z $HF_HOME ]] || expand_path HF_HOME
   check_tools
@@ -5512,6 +5596,13 @@ readonly -a DATA_LISTS=()
 # hf_home: below HF_HOME, not below the code
 readonly -a DATA_UNDER=()
 # --- end of bound values ---
+
+# An output that is closed is none, and a reader that went away ends nobody. What is started has the usual PIPE.
+open_outputs() {
+  : 9>&2 || exec 2>/dev/null
+  : 2>/dev/null 9>&1 || exec >/dev/null
+  trap : PIPE
+}
 
 # What a trap has to say: the wait that it came into has its stderr turned away, so it is said behind that.
 say_late() { # reads: LATE
@@ -5908,16 +5999,6 @@ note_busy_gpus() { # <numbers or UUIDs of the cell's GPUs; none: all are its own
   done
 }
 
-# lib/idle.bash: waiting that costs no process and leaves none behind.
-# needs:
-
-# Wait without a process: a read that nobody answers. Opens its descriptor at first use.
-idle() { # <seconds, also a fraction>
-  [[ -n ${IDLE_FD-} ]] || exec {IDLE_FD}<> <(:)
-  # Its status is always that of a time-out.
-  read -r -t "$1" -u "$IDLE_FD" || :
-}
-
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
 # needs: exit log proc idle
 # reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS BEGAN
@@ -5976,7 +6057,7 @@ start_killer() { # sets KILLER_PID
   KILLER_PID=$!
 }
 
-# Wait for the cell whatever signals come in between. Each trap counts WAKES up. Sets CELL_RC.
+# Wait for the cell whatever signals come in between. Each trap counts WAKES up. Sets CELL_RC, below 0 where bash has lost it.
 wait_group() {
   local seen
   while :; do
@@ -5984,13 +6065,16 @@ wait_group() {
     { wait "$CELL_PID"; } 2>/dev/null || CELL_RC=$?
     say_late
     [[ $WAKES != "$seen" ]] || break
+    # A signal that comes in the very moment in which the cell ends may cost bash that end, and then its wait lasts as long as
+    # there is another child: for the whole grace.
+    [[ -d /proc/$CELL_PID ]] || stop_watchers
   done
 }
 
 # The cell, watched from beside: its limits, of which it tells run_one, which decides; its memory; and run_one itself, whose
 # death ends the cell. Ends with the cell, or when run_one is gone.
 watch_cell() { # <run_one's pid>
-  local main=$1 tick=$((STALL_S / 8)) start=$SECONDS life=$SECONDS stamp=$D/logs/$CELL/.alive pause=1 PEAK=0
+  local main=$1 tick=$((STALL_S / 8)) ran=0 life=0 last=$SECONDS step stamp=$D/logs/$CELL/.alive pause=1 PEAK=0
   trap - TERM INT HUP USR1 USR2 EXIT
   ((tick > 0 && tick <= 20)) || tick=20
   if ((STALL_S > 0 && STALL_S < 8)); then tick=1; fi
@@ -5999,6 +6083,13 @@ watch_cell() { # <run_one's pid>
   while :; do
     # Short at first, so that short cells have a figure for their memory too.
     idle "$pause"
+    step=$((SECONDS - last)) last=$SECONDS
+    if ((step < 0 || step > pause + 60)); then
+      # The clock was set, or the box slept: no time that the cell had, and no stamp to compare with.
+      step=$pause life=$((ran + pause))
+      ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+    fi
+    ran=$((ran + step))
     pause=$((pause * 2 < tick ? pause * 2 : tick))
     if ! same_process "$main" "$MY_TICKS"; then
       # Run_one was killed. Nobody would record how the cell ends, and a second attempt may come at any time.
@@ -6010,10 +6101,10 @@ watch_cell() { # <run_one's pid>
     [[ -d /proc/$CELL_PID ]] || return 0
     look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
-      life=$SECONDS
+      life=$ran
       printf x >"$stamp" 2>/dev/null || :
     fi
-    if ((WALL_S > 0 && SECONDS - start >= WALL_S)) || ((STALL_S > 0 && SECONDS - life >= STALL_S)); then
+    if ((WALL_S > 0 && ran >= WALL_S)) || ((STALL_S > 0 && ran - life >= STALL_S)); then
       kill -USR2 "$main" 2>/dev/null || :
       return 0
     fi
@@ -6118,7 +6209,7 @@ holds_mark() { # <file> <mark>
 
 # End what is left of the cell: told, a few seconds, killed; only processes that are still the ones that we saw.
 sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none of it>
-  local one round=0 last
+  local one round=0
   find_cell_processes "$1" "$2" "$4"
   ((${#LEFT[@]} > 0)) || return 0
   # What it writes until it is gone belongs to what the cell has left.
@@ -6128,8 +6219,8 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
     log "cell $CELL left process ${one% *} behind ($(tr '\\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
     ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :
   done
-  last=$((SECONDS + $3))
-  while ((SECONDS <= last)); do
+  # By rounds, for a clock may be set meanwhile.
+  while ((round < $3 * 20)); do
     idle 0.05
     round=$((round + 1))
     find_cell_processes "$1" "$2" "$4"
@@ -6153,7 +6244,7 @@ stop_watchers() {
   # lasts as long as there is another child.
   for pid in ${WATCH_PID-} ${KILLER_PID-}; do kill -KILL "$pid" 2>/dev/null || :; done
   for pid in ${WATCH_PID-} ${KILLER_PID-}; do { wait "$pid"; } 2>/dev/null || :; done
-  WATCH_PID=''
+  WATCH_PID='' KILLER_PID=''
 }
 
 # lib/evidence.bash: has a cell really left what it was to leave? Exit 0 alone proves nothing.
@@ -6560,6 +6651,8 @@ drop_dead_room() {
     pid=${pid##*.}
     [[ ! -e $file ]] || start_ticks "$pid" || rm -f -- "$file"
   done
+  # Where theirs was to be copied: a cell that never ends well is never synced, which would see to it.
+  drop_own_leftovers "$CELL" || log "an earlier attempt's folder in $B/.syncing cannot be removed"
 }
 
 # The claim, then a clean folder, then the record that says running.
@@ -6711,7 +6804,7 @@ forward_stop() {
 on_limit() {
   WAKES=$((WAKES + 1))
   [[ -z $STOP_SIGNAL$LIMIT_HIT ]] || return 0
-  if ((WALL_S > 0 && SECONDS - BEGAN >= WALL_S)); then
+  if ((WALL_S > 0 && (STALL_S == 0 || SECONDS - BEGAN >= WALL_S))); then
     LIMIT_HIT="wall limit of $WALL_S s"
   else
     LIMIT_HIT="stall limit: neither its log nor its folder changed for $STALL_S s"
@@ -6760,7 +6853,7 @@ run_cell() {
   oom_count
   OOM_AFTER=$REPLY
   printf 'gpu-runbook: ended %s status %s\\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
-  CELL_EXIT=$CELL_RC
+  ((CELL_RC < 0)) || CELL_EXIT=$CELL_RC
   ((CELL_RC <= 128 || CELL_RC >= 193)) || CELL_SIGNAL=$((CELL_RC - 128))
 }
 
@@ -6931,6 +7024,7 @@ parse_words() { # <words...>    sets CELL QUEUE_FILE ADOPT; returns 64
 main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
+  open_outputs
   # Until the cell begins nothing of ours stays, whatever ends us: whoever looks again may find that another has run it.
   trap drop_room EXIT
   if [[ $WAIT == true ]]; then
@@ -6967,7 +7061,7 @@ prepare() {
 # taken a folder away, another runner may have begun this one.
 still_prepared() {
   local claim
-  ((PREPARED_AT >= 0 && SECONDS - PREPARED_AT <= 1)) && [[ -d $CODE_DIR && -d $D/state && -d $B/records ]] || return 1
+  ((PREPARED_AT >= 0 && SECONDS >= PREPARED_AT && SECONDS - PREPARED_AT <= 1)) && [[ -d $CODE_DIR && -d $D/state && -d $B/records ]] || return 1
   printf -v claim '%s/claims/%s/%03d' "$D" "$CELL" $((${CLAIM_N:-0} + 1))
   [[ ! -e $claim ]]
 }
@@ -7107,7 +7201,10 @@ first_phase() { # <index>
         log "cell $name: failed before ($C_CLASS): to run again"
       fi
       ;;
-    unsynced) log "cell $name: finished, but not in the bundle: to copy again" ;;
+    unsynced)
+      P_COPY[$1]=1
+      log "cell $name: finished, but not in the bundle: to copy again"
+      ;;
     *) log "cell $name: ${REPLY}: to resume" ;;
   esac
 }
@@ -7232,21 +7329,24 @@ begin_cold() { # <slot> <index>
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
 # that cannot be done, run_one makes its own.
 have_digest() { # <index>
-  local i fd line
+  local i fd
   local -a at=() fds=() paths=()
-  [[ -z ${P_SHA[$1]-} ]] && command -v sha256sum >/dev/null 2>&1 || return 0
+  [[ -z ${P_SHA[$1]-} && -z ${FEW_FDS-} ]] && command -v sha256sum >/dev/null 2>&1 || return 0
   for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
     [[ $i == "$1" || (${P_PHASE[i]} == todo && -z ${P_SHA[i]-}) ]] || continue
-    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
+    { exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}"); } 2>/dev/null || { FEW_FDS=1 && break; }
     at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
   done
-  i=0
+  [[ -n ${FEW_FDS-} ]] || take_digests || FEW_FDS=1
+  for fd in ${fds[@]+"${fds[@]}"}; do exec {fd}<&-; done
+}
+take_digests() { # reads have_digest's own: at paths    returns: 1 where the shell may not open so much
+  local i=0 line
   while IFS= read -r line; do
     [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
     P_SHA[at[i]]=${line:0:64}
     i=$((i + 1))
   done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
-  for fd in ${fds[@]+"${fds[@]}"}; do exec {fd}<&-; done
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
@@ -7272,6 +7372,8 @@ reap_slots() {
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -n ${SLOT_PID[slot]-} ]] || continue
     ! kill -0 "${SLOT_PID[slot]}" 2>/dev/null || continue
+    # A signal that comes in the very moment in which run_one ends may cost bash that end: it would wait for who waits for us.
+    [[ -z $STOPPING ]] || drop_warm
     rc=0
     { wait "${SLOT_PID[slot]}"; } 2>/dev/null || rc=$?
     of=("${SLOT_INDEX[slot]}" "$rc" "${SLOT_CLAIM[slot]}" "${SLOT_PID[slot]}" "${SLOT_BEGAN[slot]}")
@@ -7305,7 +7407,10 @@ judge_slot() { # <index> <run_one's exit code> <claims before it> <its pid> <whe
       'done') P_PHASE[i]=ok TOOK=$((TOOK + took)) TOOK_N=$((TOOK_N + 1)) ;;
       unsynced) judge_unsynced "$i" "$rc" ;;
       failed) judge_failed "$i" ;;
-      *) judge_interrupted "$i" ;;
+      *)
+        ((rc != EX_NOROOM)) || stop_queue "$rc" "cell $name has run, and its record could not be written; those of the next ones could not either"
+        judge_interrupted "$i"
+        ;;
     esac
   fi
   say_progress "$i" "$took"
@@ -7339,8 +7444,8 @@ never_began() { # <cell> <state>
 judge_refusal() { # <index> <exit code>
   local name=${P_NAME[$1]}
   case $2 in
-    0) # it found the cell committed, or its word is worth nothing
-      if [[ -s $B/records/$name.json ]]; then P_PHASE[$1]=ok; else judge_interrupted "$1"; fi
+    0) # it found the cell committed, by another runner or because it made up for the copy; or its word is worth nothing
+      if [[ ! -s $B/records/$name.json ]]; then judge_interrupted "$1"; elif [[ -n ${P_COPY[$1]-} ]]; then P_PHASE[$1]=ok; else P_PHASE[$1]=skipped; fi
       ;;
     "$EX_BUSY") P_PHASE[$1]=busy ;;
     "$EX_INTEGRITY") P_PHASE[$1]=failed ;;
@@ -7446,7 +7551,7 @@ say_sum() {
   local started=$((C_OK + C_UNSYNCED + C_INTERRUPTED + C_RUNNING)) pending=$((C_TODO + C_BUSY)) text
   text="planned ${#P_NAME[@]} = started $started + skipped $C_SKIPPED + failed $C_FAILED + pending $pending"
   text+="; of the started: $C_OK ended well, $C_UNSYNCED not copied, $((C_INTERRUPTED + C_RUNNING)) interrupted; of the skipped: $((C_SKIPPED - LEFT_FAILED)) were done before, $LEFT_FAILED had failed"
-  printf '%s\\n' "$text"
+  printf '%s\\n' "$text" || :
   event queue_end - - "$text"
 }
 
@@ -7538,11 +7643,12 @@ main() {
   local REPLY
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
+  open_outputs
   self_dir
   [[ -f $SELF_DIR/run_one.sh ]] || refuse "$EX_MISSING" "$SELF_DIR/run_one.sh" "it is not beside $PROG" "copy the whole folder box/ again"
   [[ -z $QUEUE_FILE || $QUEUE_FILE == /* ]] || QUEUE_FILE=$PWD/$QUEUE_FILE
   assign_gpus
-  P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() P_COLD=() SLOT_PID=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
+  P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() P_COLD=() P_COPY=() SLOT_PID=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
   NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID='' ROSTER_N=0
   if [[ $DRY == true ]]; then
     dry_run
@@ -7623,9 +7729,10 @@ still_running() {
   [[ -n ${SLOT_PID[*]-} && ${SLOT_PID[*]} == *[0-9]* ]]
 }
 pause_retry() {
-  local until=$((SECONDS + RETRY_PAUSE))
+  # By rounds, for a clock may be set meanwhile.
+  local rounds=$((RETRY_PAUSE * 2))
   RETRY_PAUSE=0
-  while ((SECONDS < until)) && [[ -z $STOPPING ]]; do idle 0.5; done
+  while ((rounds-- > 0)) && [[ -z $STOPPING ]]; do idle 0.5; done
 }
 
 # Told to stop: the cells are told once and save; they are interrupted, not failed.
@@ -8181,16 +8288,19 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   (
     fired=0
     # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
-    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null || :' EXIT
     trap 'exit "$fired"' TERM
-    # A second at a time: a TERM that comes just before the wait is seen only behind it.
+    # A second at a time: a TERM in the midst of its start may leave one behind, with all that we have open.
     while ((limit-- > 0)); do
       sleep 1 &
       nap=$!
       wait "$nap" || exit 0
+      # bash may lose the end of a child; its wait then lasts as long as there is another one: us.
+      kill -0 "$pid" 2>/dev/null || exit 0
     done
-    kill -TERM "$pid" 2>/dev/null || exit 0
+    # Before the kill: we may be told to go as soon as the words have ended.
     fired=9
+    kill -TERM "$pid" 2>/dev/null || exit 0
     sleep 2 &
     nap=$!
     wait "$nap"
@@ -8471,8 +8581,8 @@ smoke_leftovers() {
     [[ $host == "$REPLY" && $pid =~ ^[1-9][0-9]*$ ]] || continue
     if [[ $ticks == - ]]; then ! kill -0 "$pid" 2>/dev/null || continue; else ! same_process "$pid" "$ticks" || continue; fi
     smoke_stragglers "$dir"
-    # Its timed copy of a checkpoint is as large as one.
-    rm -rf -- "${SMOKE_RECORD%/*}/.smoke.$pid.tmp"
+    # Its timed copy of a checkpoint is as large as one; a record that it was writing is none.
+    rm -rf -- "${SMOKE_RECORD%/*}"/.{smoke,smoke.json,drill.json}."$pid.tmp"
     smoke_remove "$dir" && log "removed $dir of a smoke that was killed"
   done
 }
@@ -8525,9 +8635,20 @@ smoke_launch() { # <attempt> <resume 0 or 1> <log>
     exec bash -c "$SMOKE_RUN"
   ) </dev/null >"$3" 2>&1 &
   SMOKE_PID=$!
+  smoke_guard &
   set +m
   SMOKE_PIDS="$SMOKE_PIDS $SMOKE_PID"
 }
+# An attempt does not outlive whoever waits for it, also where that is killed. Ends by itself with the attempt's group.
+smoke_guard() {
+  while kill -0 -- "-$SMOKE_PID"; do
+    kill -0 $$ || {
+      kill -KILL -- "-$SMOKE_PID" || :
+      break
+    }
+    sleep 0.2 || sleep 1
+  done
+} </dev/null >/dev/null 2>&1
 
 # Wait for the attempt within the limit; the whole group ends with it. Sets SMOKE_EXIT and SMOKE_LATE.
 smoke_wait() {
@@ -9324,7 +9445,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="23f4cdd77a905a59b5ad2387c2e82f22426022f8a52cbb9ff2b0d7da712cb65f": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="66224804f4b125ca629bf8e023fcb2d99b4e7da715cee28d1a1d43b82b08c949": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -131,12 +131,13 @@ log() { # <words...>
   utc_now
   # shellcheck disable=SC2034 # run_one asks whether anything was said
   LOGGED=1
-  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+  # Talk stops nothing: whoever listened may be gone, and the disk with the log full.
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2 || :
 }
 
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
-  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2 || :
   exit "$1"
 }
 
@@ -738,9 +739,10 @@ human() { # <bytes or empty>
 
 # A private folder under /tmp, for sockets fail on network mounts and on long paths. Sets DETACH_DIR.
 detach_dir() { # <start id>    returns: 0, or 74 where it cannot be made
-  DETACH_DIR=/tmp/gr-${EUID:-$(id -u)}-$1
+  local dir=/tmp/gr-${EUID:-$(id -u)}-$1
   # mkdir fails where the name exists, also as somebody's link: nobody else's folder is ever used or changed.
-  mkdir -m 700 -- "$DETACH_DIR" 2>/dev/null || return "$EX_COPY"
+  mkdir -m 700 -- "$dir" 2>/dev/null || return "$EX_COPY"
+  DETACH_DIR=$dir
 }
 
 detach_have() { # <primitive>    returns: 0 where its tool is on PATH
@@ -751,16 +753,20 @@ detach_have() { # <primitive>    returns: 0 where its tool is on PATH
   esac
 }
 
-# The multiplexer with its own server and no start-up file; never inside the one that we may be typed in.
+# The multiplexer with its own server and no start-up file; never inside the one that we may be typed in. Its client waits for
+# a server that is stopped or sick as long as that is: not for ever. Status 124: no answer.
 detach_tmux() { # <socket> <words...>
   local socket=$1
   shift
-  env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
+  detach_asked env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
 }
 detach_screen() { # <socket folder> <words...>
   local socket=$1
   shift
-  env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
+  detach_asked env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
+}
+detach_asked() { # <words...>
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 15 "$@"; else "$@"; fi
 }
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.
@@ -795,7 +801,7 @@ detach_start() { # <primitive> <socket> <session name> <log> <words...>
 
 # Does the primitive really work here? A trial session that leaves a file. Says why not into REPLY.
 detach_trial() { # <primitive>    returns: 0 or 1
-  local dir=${DETACH_DIR-} tries=0 rc=0
+  local dir=${DETACH_DIR-} tries=0 rc=0 took=0
   REPLY=''
   detach_have "$1" || {
     REPLY="not installed"
@@ -806,9 +812,12 @@ detach_trial() { # <primitive>    returns: 0 or 1
     return 1
   }
   # shellcheck disable=SC2016 # for the bash that is started
-  if detach_start "$1" "$DETACH_DIR/s" gr_try "$DETACH_DIR/log" "$BASH" -c 'printf ok >"$1"' try "$DETACH_DIR/ok"; then
+  detach_start "$1" "$DETACH_DIR/s" gr_try "$DETACH_DIR/log" "$BASH" -c 'printf ok >"$1"' try "$DETACH_DIR/ok" || took=$?
+  if ((took == 0)); then
     while [[ ! -s $DETACH_DIR/ok ]] && ((tries++ < 100)); do sleep 0.05 2>/dev/null || sleep 1; done
     [[ -s $DETACH_DIR/ok ]] || { REPLY="a trial session was accepted, but did not run" && rc=1; }
+  elif ((took == 124)); then
+    REPLY="a trial session was asked for, and $1 did not answer in 15 s" rc=1
   else
     rc=1
     IFS= read -r REPLY <"$DETACH_DIR/log" || :
@@ -1578,22 +1587,23 @@ cell_env() { # returns: 0, or 77 with the reason in REPLY
 readonly ENV_TIMEOUT_S=300 # the first import from a network disk may take minutes
 
 check_environment() {
-  local REPLY work i
+  local REPLY i
   ((${#ENV_IMPORTS[@]} + ${#ENV_COMMANDS[@]} > 0)) || return 0
   if [[ ! -d $CODE_DIR ]]; then
     row unknown environment "not looked at: $CODE_DIR is not there yet"
     return 0
   fi
-  work=$(mktemp -d /tmp/gpu-runbook.XXXXXX) || work=''
-  if [[ -z $work ]] || ! mkdir -p "$work/t/0"; then
+  # Preflight's end takes it along, however that comes.
+  ENV_WORK=$(mktemp -d /tmp/gpu-runbook.XXXXXX) || ENV_WORK=''
+  if [[ -z $ENV_WORK ]] || ! mkdir -p "$ENV_WORK/t/0"; then
     row FAIL environment "no folder for trials can be made in /tmp" "$EX_NOROOM" "mktemp -d /tmp/gpu-runbook.XXXXXX" "look at its room and rights"
     return 0
   fi
-  check_imports "$work"
+  check_imports "$ENV_WORK"
   for ((i = 0; i < ${#ENV_COMMANDS[@]}; i++)); do
-    check_witness "$work" "$i"
+    check_witness "$ENV_WORK" "$i"
   done
-  rm -rf -- "${work:?}"
+  rm -rf -- "${ENV_WORK:?}"
   # Eight digits in each cell's log name what was looked at here.
   describe_environment
   hash_text "$REPLY" && row note environment "spec ${REPLY:0:8}, as the cells' logs will name it"
@@ -1729,6 +1739,13 @@ print_json() { # <verdict> <failed> <warned> <unknown>
   printf '%s' "$RECORD"
 }
 
+# The trials' folders in /tmp, where we are ended in the midst of one.
+clean_trials() { # <status>
+  local dir
+  for dir in "$DETACH_DIR" "$ENV_WORK"; do [[ -z $dir ]] || rm -rf -- "$dir"; done
+  exit "$1"
+}
+
 main() {
   local json=0 i failed=0 warned=0 unknown=0 verdict=ok
   DEEP=0
@@ -1741,7 +1758,8 @@ main() {
     esac
     shift
   done
-  ROWS_VERDICT=() ROWS_CHECK=() ROWS_VALUE=() ROWS_COMMAND=() ROWS_REMEDY=() VERDICT_CODE=0
+  ROWS_VERDICT=() ROWS_CHECK=() ROWS_VALUE=() ROWS_COMMAND=() ROWS_REMEDY=() VERDICT_CODE=0 DETACH_DIR='' ENV_WORK=''
+  trap 'clean_trials $?' EXIT
   run_places
   [[ -z $HF_HOME ]] || expand_path HF_HOME
   check_tools

@@ -117,7 +117,15 @@ log() { # <words...>
   utc_now
   # shellcheck disable=SC2034 # run_one asks whether anything was said
   LOGGED=1
-  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+  # Talk stops nothing: whoever listened may be gone, and the disk with the log full.
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2 || :
+}
+
+# An output that is closed is none, and a reader that went away ends nobody. What is started has the usual PIPE.
+open_outputs() {
+  : 9>&2 || exec 2>/dev/null
+  : 2>/dev/null 9>&1 || exec >/dev/null
+  trap : PIPE
 }
 
 # What a trap has to say: the wait that it came into has its stderr turned away, so it is said behind that.
@@ -128,7 +136,7 @@ say_late() { # reads: LATE
 
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
-  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2 || :
   exit "$1"
 }
 
@@ -136,10 +144,10 @@ refuse() { # <exit code> <what> <why> <what to do>
 claim() { # <word> <what> <receipt file>
   if [[ ! -f $3 || ! -s $3 ]]; then
     printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
-      "$PROG" "$1" "$2" "$3" >&2
+      "$PROG" "$1" "$2" "$3" >&2 || :
     return "$EX_INTEGRITY"
   fi
-  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3" || :
 }
 
 # lib/path.bash: names and paths that are safe to build upon.
@@ -2434,7 +2442,7 @@ start_killer() { # sets KILLER_PID
   KILLER_PID=$!
 }
 
-# Wait for the cell whatever signals come in between. Each trap counts WAKES up. Sets CELL_RC.
+# Wait for the cell whatever signals come in between. Each trap counts WAKES up. Sets CELL_RC, below 0 where bash has lost it.
 wait_group() {
   local seen
   while :; do
@@ -2442,13 +2450,16 @@ wait_group() {
     { wait "$CELL_PID"; } 2>/dev/null || CELL_RC=$?
     say_late
     [[ $WAKES != "$seen" ]] || break
+    # A signal that comes in the very moment in which the cell ends may cost bash that end, and then its wait lasts as long as
+    # there is another child: for the whole grace.
+    [[ -d /proc/$CELL_PID ]] || stop_watchers
   done
 }
 
 # The cell, watched from beside: its limits, of which it tells run_one, which decides; its memory; and run_one itself, whose
 # death ends the cell. Ends with the cell, or when run_one is gone.
 watch_cell() { # <run_one's pid>
-  local main=$1 tick=$((STALL_S / 8)) start=$SECONDS life=$SECONDS stamp=$D/logs/$CELL/.alive pause=1 PEAK=0
+  local main=$1 tick=$((STALL_S / 8)) ran=0 life=0 last=$SECONDS step stamp=$D/logs/$CELL/.alive pause=1 PEAK=0
   trap - TERM INT HUP USR1 USR2 EXIT
   ((tick > 0 && tick <= 20)) || tick=20
   if ((STALL_S > 0 && STALL_S < 8)); then tick=1; fi
@@ -2457,6 +2468,13 @@ watch_cell() { # <run_one's pid>
   while :; do
     # Short at first, so that short cells have a figure for their memory too.
     idle "$pause"
+    step=$((SECONDS - last)) last=$SECONDS
+    if ((step < 0 || step > pause + 60)); then
+      # The clock was set, or the box slept: no time that the cell had, and no stamp to compare with.
+      step=$pause life=$((ran + pause))
+      ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+    fi
+    ran=$((ran + step))
     pause=$((pause * 2 < tick ? pause * 2 : tick))
     if ! same_process "$main" "$MY_TICKS"; then
       # Run_one was killed. Nobody would record how the cell ends, and a second attempt may come at any time.
@@ -2468,10 +2486,10 @@ watch_cell() { # <run_one's pid>
     [[ -d /proc/$CELL_PID ]] || return 0
     look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
-      life=$SECONDS
+      life=$ran
       printf x >"$stamp" 2>/dev/null || :
     fi
-    if ((WALL_S > 0 && SECONDS - start >= WALL_S)) || ((STALL_S > 0 && SECONDS - life >= STALL_S)); then
+    if ((WALL_S > 0 && ran >= WALL_S)) || ((STALL_S > 0 && ran - life >= STALL_S)); then
       kill -USR2 "$main" 2>/dev/null || :
       return 0
     fi
@@ -2576,7 +2594,7 @@ holds_mark() { # <file> <mark>
 
 # End what is left of the cell: told, a few seconds, killed; only processes that are still the ones that we saw.
 sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none of it>
-  local one round=0 last
+  local one round=0
   find_cell_processes "$1" "$2" "$4"
   ((${#LEFT[@]} > 0)) || return 0
   # What it writes until it is gone belongs to what the cell has left.
@@ -2586,8 +2604,8 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
     log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
     ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :
   done
-  last=$((SECONDS + $3))
-  while ((SECONDS <= last)); do
+  # By rounds, for a clock may be set meanwhile.
+  while ((round < $3 * 20)); do
     idle 0.05
     round=$((round + 1))
     find_cell_processes "$1" "$2" "$4"
@@ -2611,7 +2629,7 @@ stop_watchers() {
   # lasts as long as there is another child.
   for pid in ${WATCH_PID-} ${KILLER_PID-}; do kill -KILL "$pid" 2>/dev/null || :; done
   for pid in ${WATCH_PID-} ${KILLER_PID-}; do { wait "$pid"; } 2>/dev/null || :; done
-  WATCH_PID=''
+  WATCH_PID='' KILLER_PID=''
 }
 
 # lib/evidence.bash: has a cell really left what it was to leave? Exit 0 alone proves nothing.
@@ -3018,6 +3036,8 @@ drop_dead_room() {
     pid=${pid##*.}
     [[ ! -e $file ]] || start_ticks "$pid" || rm -f -- "$file"
   done
+  # Where theirs was to be copied: a cell that never ends well is never synced, which would see to it.
+  drop_own_leftovers "$CELL" || log "an earlier attempt's folder in $B/.syncing cannot be removed"
 }
 
 # The claim, then a clean folder, then the record that says running.
@@ -3169,7 +3189,7 @@ forward_stop() {
 on_limit() {
   WAKES=$((WAKES + 1))
   [[ -z $STOP_SIGNAL$LIMIT_HIT ]] || return 0
-  if ((WALL_S > 0 && SECONDS - BEGAN >= WALL_S)); then
+  if ((WALL_S > 0 && (STALL_S == 0 || SECONDS - BEGAN >= WALL_S))); then
     LIMIT_HIT="wall limit of $WALL_S s"
   else
     LIMIT_HIT="stall limit: neither its log nor its folder changed for $STALL_S s"
@@ -3218,7 +3238,7 @@ run_cell() {
   oom_count
   OOM_AFTER=$REPLY
   printf 'gpu-runbook: ended %s status %s\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
-  CELL_EXIT=$CELL_RC
+  ((CELL_RC < 0)) || CELL_EXIT=$CELL_RC
   ((CELL_RC <= 128 || CELL_RC >= 193)) || CELL_SIGNAL=$((CELL_RC - 128))
 }
 
@@ -3389,6 +3409,7 @@ parse_words() { # <words...>    sets CELL QUEUE_FILE ADOPT; returns 64
 main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
+  open_outputs
   # Until the cell begins nothing of ours stays, whatever ends us: whoever looks again may find that another has run it.
   trap drop_room EXIT
   if [[ $WAIT == true ]]; then
@@ -3425,7 +3446,7 @@ prepare() {
 # taken a folder away, another runner may have begun this one.
 still_prepared() {
   local claim
-  ((PREPARED_AT >= 0 && SECONDS - PREPARED_AT <= 1)) && [[ -d $CODE_DIR && -d $D/state && -d $B/records ]] || return 1
+  ((PREPARED_AT >= 0 && SECONDS >= PREPARED_AT && SECONDS - PREPARED_AT <= 1)) && [[ -d $CODE_DIR && -d $D/state && -d $B/records ]] || return 1
   printf -v claim '%s/claims/%s/%03d' "$D" "$CELL" $((${CLAIM_N:-0} + 1))
   [[ ! -e $claim ]]
 }

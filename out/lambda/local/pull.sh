@@ -62,12 +62,13 @@ log() { # <words...>
   utc_now
   # shellcheck disable=SC2034 # run_one asks whether anything was said
   LOGGED=1
-  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+  # Talk stops nothing: whoever listened may be gone, and the disk with the log full.
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2 || :
 }
 
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
-  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2 || :
   exit "$1"
 }
 
@@ -75,10 +76,10 @@ refuse() { # <exit code> <what> <why> <what to do>
 claim() { # <word> <what> <receipt file>
   if [[ ! -f $3 || ! -s $3 ]]; then
     printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
-      "$PROG" "$1" "$2" "$3" >&2
+      "$PROG" "$1" "$2" "$3" >&2 || :
     return "$EX_INTEGRITY"
   fi
-  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3" || :
 }
 
 # lib/path.bash: names and paths that are safe to build upon.
@@ -388,16 +389,19 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   (
     fired=0
     # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
-    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null || :' EXIT
     trap 'exit "$fired"' TERM
-    # A second at a time: a TERM that comes just before the wait is seen only behind it.
+    # A second at a time: a TERM in the midst of its start may leave one behind, with all that we have open.
     while ((limit-- > 0)); do
       sleep 1 &
       nap=$!
       wait "$nap" || exit 0
+      # bash may lose the end of a child; its wait then lasts as long as there is another one: us.
+      kill -0 "$pid" 2>/dev/null || exit 0
     done
-    kill -TERM "$pid" 2>/dev/null || exit 0
+    # Before the kill: we may be told to go as soon as the words have ended.
     fired=9
+    kill -TERM "$pid" 2>/dev/null || exit 0
     sleep 2 &
     nap=$!
     wait "$nap"
@@ -623,7 +627,7 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
   case $text in
     *'REMOTE HOST IDENTIFICATION HAS CHANGED'* | *'Host key verification failed'*)
       log "the host key of $HOST is not the one that this run pinned in $L/known_hosts: it is another box, or the platform made a new key"
-      log "if the platform's console says that it is your box: --new-host-key"
+      log "if the platform itself says that it is your box: --new-host-key"
       return "$EX_GATE"
       ;;
   esac
@@ -698,7 +702,7 @@ this_instance() { # into REPLY
   REPLY=${INSTANCE-$KNOWN_INSTANCE}
   [[ -n $REPLY || $KIND != owned ]] || REPLY=local
   [[ -z $REPLY || $REPLY =~ ^[A-Za-z0-9][A-Za-z0-9._:-]*$ ]] ||
-    refuse "$EX_CONFIG" "INSTANCE '${REPLY//[[:cntrl:]]/?}'" "it is no id of a platform" "give it as the platform's console shows it"
+    refuse "$EX_CONFIG" "INSTANCE '${REPLY//[[:cntrl:]]/?}'" "it is no id of a platform" "give it as the platform shows it"
 }
 
 # lib/pull_list.bash: the box's manifest, read as something that may be hostile, and what of it is here already.
@@ -1043,7 +1047,7 @@ ever deleted here. PULL_MANIFEST.json comes last: where it lies, everything that
 HOST            ssh alias or user@host (or HOST in the environment); not needed where the machine is this one
 --print         say what would be done, and do nothing
 --only CELL     this cell alone; the manifest then stays away
---new-host-key  move the pinned host key aside: only after the platform's console has said that the box has a new one
+--new-host-key  move the pinned host key aside: only after the platform itself has said that the box has a new one
 --data-dir P, --durable-dir P  where the run lies on the box, if not where the profile says
 
 exit codes: 0 everything is here, 64 usage, 65 a digest, manifest or run id does not match, 69 the box or its bundle cannot

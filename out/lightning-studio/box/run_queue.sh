@@ -88,7 +88,15 @@ log() { # <words...>
   utc_now
   # shellcheck disable=SC2034 # run_one asks whether anything was said
   LOGGED=1
-  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+  # Talk stops nothing: whoever listened may be gone, and the disk with the log full.
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2 || :
+}
+
+# An output that is closed is none, and a reader that went away ends nobody. What is started has the usual PIPE.
+open_outputs() {
+  : 9>&2 || exec 2>/dev/null
+  : 2>/dev/null 9>&1 || exec >/dev/null
+  trap : PIPE
 }
 
 # What a trap has to say: the wait that it came into has its stderr turned away, so it is said behind that.
@@ -99,7 +107,7 @@ say_late() { # reads: LATE
 
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
-  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2 || :
   exit "$1"
 }
 
@@ -107,10 +115,10 @@ refuse() { # <exit code> <what> <why> <what to do>
 claim() { # <word> <what> <receipt file>
   if [[ ! -f $3 || ! -s $3 ]]; then
     printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
-      "$PROG" "$1" "$2" "$3" >&2
+      "$PROG" "$1" "$2" "$3" >&2 || :
     return "$EX_INTEGRITY"
   fi
-  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3" || :
 }
 
 # lib/path.bash: names and paths that are safe to build upon.
@@ -1006,8 +1014,18 @@ env_spec() {
   [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
 }
 
+# lib/idle.bash: waiting that costs no process and leaves none behind.
+# needs:
+
+# Wait without a process: a read that nobody answers. Opens its descriptor at first use.
+idle() { # <seconds, also a fraction>
+  [[ -n ${IDLE_FD-} ]] || exec {IDLE_FD}<> <(:)
+  # Its status is always that of a time-out.
+  read -r -t "$1" -u "$IDLE_FD" || :
+}
+
 # lib/roster.bash: the run's own queue: what its source has new is appended, nothing leaves, no command changes.
-# needs: exit log path file queue run
+# needs: exit log path file proc queue run idle
 # reads: D SELF_DIR QUEUE_FILE JOB RUN_SHARD
 
 # A shard goes by places in the source: with a line gone, or one put in before the end, it would get cells of other shards,
@@ -1029,6 +1047,31 @@ check_places() { # reads merge_queue's own: source names known mine of n
   done
   [[ -z $moved ]] ||
     refuse "$EX_GATE" "queue $source" "its lines have moved (cell $moved), and shard $RUN_SHARD goes by their places: it would run cells of other shards" "put the lines back as they were; new ones belong at the end"
+}
+
+# One merges at a time: a roster written by another in between would lose its names to ours, or ours to its. A dead one's lock is
+# nobody's, and nobody waits for ever.
+lock_roster() {
+  local REPLY here host boot pid ticks n
+  this_host
+  here=$REPLY
+  this_boot_id
+  here+=" $REPLY"
+  start_ticks $$ || return 0
+  for ((n = 0; n < 200; n++)); do
+    set -C
+    if { printf '%s %s %s\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then n=200; fi
+    set +C
+    ((n < 200)) && [[ -e $D/.queue.lock ]] || continue
+    if { read -r host boot pid ticks <"$D/.queue.lock"; } 2>/dev/null && { [[ "$host $boot" != "$here" || $pid == "$$" ]] || ! same_process "$pid" "$ticks"; }; then
+      unlock_roster
+    else
+      idle 0.1
+    fi
+  done
+}
+unlock_roster() {
+  rm -f -- "$D/.queue.lock"
 }
 
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
@@ -1067,6 +1110,13 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   # shellcheck disable=SC2034 # for source_changed, which only run_queue asks
   MERGED_TEXT=$text
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
+  if [[ -z ${ROSTER_LOCKED-} ]]; then
+    local ROSTER_LOCKED=1
+    lock_roster
+    merge_queue
+    unlock_roster
+    return
+  fi
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
       refuse "$EX_CONFIG" "cell ${QUEUE_NAMES[i]}" "the run has a cell whose name differs in upper and lower case only" "give it a name of its own"
@@ -1270,16 +1320,6 @@ claim_says() { # <cell>    running where somebody lives behind the last claim, e
   esac
 }
 
-# lib/idle.bash: waiting that costs no process and leaves none behind.
-# needs:
-
-# Wait without a process: a read that nobody answers. Opens its descriptor at first use.
-idle() { # <seconds, also a fraction>
-  [[ -n ${IDLE_FD-} ]] || exec {IDLE_FD}<> <(:)
-  # Its status is always that of a time-out.
-  read -r -t "$1" -u "$IDLE_FD" || :
-}
-
 # lib/schedule.bash: cells into slots, judged by their records, counted so that the sum is always true.
 # needs: exit log file record run claim states roster idle
 # reads: SLOTS SLOT_GPUS RETRY_MAX NEED_S ONLY SKIP_FAILED ADOPT SELF_DIR
@@ -1326,7 +1366,10 @@ first_phase() { # <index>
         log "cell $name: failed before ($C_CLASS): to run again"
       fi
       ;;
-    unsynced) log "cell $name: finished, but not in the bundle: to copy again" ;;
+    unsynced)
+      P_COPY[$1]=1
+      log "cell $name: finished, but not in the bundle: to copy again"
+      ;;
     *) log "cell $name: ${REPLY}: to resume" ;;
   esac
 }
@@ -1451,21 +1494,24 @@ begin_cold() { # <slot> <index>
 # The digests of this cell's command and of those behind it, by one process instead of one for each cell, into P_SHA. Where
 # that cannot be done, run_one makes its own.
 have_digest() { # <index>
-  local i fd line
+  local i fd
   local -a at=() fds=() paths=()
-  [[ -z ${P_SHA[$1]-} ]] && command -v sha256sum >/dev/null 2>&1 || return 0
+  [[ -z ${P_SHA[$1]-} && -z ${FEW_FDS-} ]] && command -v sha256sum >/dev/null 2>&1 || return 0
   for ((i = $1; i < ${#P_NAME[@]} && ${#at[@]} < 32; i++)); do
     [[ $i == "$1" || (${P_PHASE[i]} == todo && -z ${P_SHA[i]-}) ]] || continue
-    exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}")
+    { exec {fd}< <(printf '%s' "${QUEUE_COMMANDS[P_AT[i]]}"); } 2>/dev/null || { FEW_FDS=1 && break; }
     at+=("$i") fds+=("$fd") paths+=("/dev/fd/$fd")
   done
-  i=0
+  [[ -n ${FEW_FDS-} ]] || take_digests || FEW_FDS=1
+  for fd in ${fds[@]+"${fds[@]}"}; do exec {fd}<&-; done
+}
+take_digests() { # reads have_digest's own: at paths    returns: 1 where the shell may not open so much
+  local i=0 line
   while IFS= read -r line; do
     [[ ${line:0:64} =~ ^[0-9a-f]{64}$ && ${line:66} == "${paths[i]-}" ]] || break
     P_SHA[at[i]]=${line:0:64}
     i=$((i + 1))
   done < <(exec sha256sum "${paths[@]}" 2>/dev/null)
-  for fd in ${fds[@]+"${fds[@]}"}; do exec {fd}<&-; done
 }
 
 # Wait until at least one slot may have ended. With one cell running this sleeps in wait, which a trap interrupts.
@@ -1491,6 +1537,8 @@ reap_slots() {
   for ((slot = 0; slot < SLOTS; slot++)); do
     [[ -n ${SLOT_PID[slot]-} ]] || continue
     ! kill -0 "${SLOT_PID[slot]}" 2>/dev/null || continue
+    # A signal that comes in the very moment in which run_one ends may cost bash that end: it would wait for who waits for us.
+    [[ -z $STOPPING ]] || drop_warm
     rc=0
     { wait "${SLOT_PID[slot]}"; } 2>/dev/null || rc=$?
     of=("${SLOT_INDEX[slot]}" "$rc" "${SLOT_CLAIM[slot]}" "${SLOT_PID[slot]}" "${SLOT_BEGAN[slot]}")
@@ -1524,7 +1572,10 @@ judge_slot() { # <index> <run_one's exit code> <claims before it> <its pid> <whe
       'done') P_PHASE[i]=ok TOOK=$((TOOK + took)) TOOK_N=$((TOOK_N + 1)) ;;
       unsynced) judge_unsynced "$i" "$rc" ;;
       failed) judge_failed "$i" ;;
-      *) judge_interrupted "$i" ;;
+      *)
+        ((rc != EX_NOROOM)) || stop_queue "$rc" "cell $name has run, and its record could not be written; those of the next ones could not either"
+        judge_interrupted "$i"
+        ;;
     esac
   fi
   say_progress "$i" "$took"
@@ -1558,8 +1609,8 @@ never_began() { # <cell> <state>
 judge_refusal() { # <index> <exit code>
   local name=${P_NAME[$1]}
   case $2 in
-    0) # it found the cell committed, or its word is worth nothing
-      if [[ -s $B/records/$name.json ]]; then P_PHASE[$1]=ok; else judge_interrupted "$1"; fi
+    0) # it found the cell committed, by another runner or because it made up for the copy; or its word is worth nothing
+      if [[ ! -s $B/records/$name.json ]]; then judge_interrupted "$1"; elif [[ -n ${P_COPY[$1]-} ]]; then P_PHASE[$1]=ok; else P_PHASE[$1]=skipped; fi
       ;;
     "$EX_BUSY") P_PHASE[$1]=busy ;;
     "$EX_INTEGRITY") P_PHASE[$1]=failed ;;
@@ -1665,7 +1716,7 @@ say_sum() {
   local started=$((C_OK + C_UNSYNCED + C_INTERRUPTED + C_RUNNING)) pending=$((C_TODO + C_BUSY)) text
   text="planned ${#P_NAME[@]} = started $started + skipped $C_SKIPPED + failed $C_FAILED + pending $pending"
   text+="; of the started: $C_OK ended well, $C_UNSYNCED not copied, $((C_INTERRUPTED + C_RUNNING)) interrupted; of the skipped: $((C_SKIPPED - LEFT_FAILED)) were done before, $LEFT_FAILED had failed"
-  printf '%s\n' "$text"
+  printf '%s\n' "$text" || :
   event queue_end - - "$text"
 }
 
@@ -2015,11 +2066,12 @@ main() {
   local REPLY
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
+  open_outputs
   self_dir
   [[ -f $SELF_DIR/run_one.sh ]] || refuse "$EX_MISSING" "$SELF_DIR/run_one.sh" "it is not beside $PROG" "copy the whole folder box/ again"
   [[ -z $QUEUE_FILE || $QUEUE_FILE == /* ]] || QUEUE_FILE=$PWD/$QUEUE_FILE
   assign_gpus
-  P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() P_COLD=() SLOT_PID=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
+  P_NAME=() P_AT=() P_SHA=() P_PHASE=() P_RETRIES=() P_BLOWS=() P_PRUNED=() P_COLD=() P_COPY=() SLOT_PID=() SLOT_INDEX=() SLOT_BEGAN=() SLOT_CLAIM=()
   NEXT=0 STOPPING='' STOP_CODE='' PRUNE_WAITS='' RETRY_PAUSE=0 TOOK=0 TOOK_N=0 TICK=0 LEFT_FAILED=0 WARM_PID='' ROSTER_N=0
   if [[ $DRY == true ]]; then
     dry_run
@@ -2100,9 +2152,10 @@ still_running() {
   [[ -n ${SLOT_PID[*]-} && ${SLOT_PID[*]} == *[0-9]* ]]
 }
 pause_retry() {
-  local until=$((SECONDS + RETRY_PAUSE))
+  # By rounds, for a clock may be set meanwhile.
+  local rounds=$((RETRY_PAUSE * 2))
   RETRY_PAUSE=0
-  while ((SECONDS < until)) && [[ -z $STOPPING ]]; do idle 0.5; done
+  while ((rounds-- > 0)) && [[ -z $STOPPING ]]; do idle 0.5; done
 }
 
 # Told to stop: the cells are told once and save; they are interrupted, not failed.

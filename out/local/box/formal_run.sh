@@ -111,12 +111,13 @@ log() { # <words...>
   utc_now
   # shellcheck disable=SC2034 # run_one asks whether anything was said
   LOGGED=1
-  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+  # Talk stops nothing: whoever listened may be gone, and the disk with the log full.
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2 || :
 }
 
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
-  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2 || :
   exit "$1"
 }
 
@@ -124,10 +125,10 @@ refuse() { # <exit code> <what> <why> <what to do>
 claim() { # <word> <what> <receipt file>
   if [[ ! -f $3 || ! -s $3 ]]; then
     printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
-      "$PROG" "$1" "$2" "$3" >&2
+      "$PROG" "$1" "$2" "$3" >&2 || :
     return "$EX_INTEGRITY"
   fi
-  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3" || :
 }
 
 # lib/path.bash: names and paths that are safe to build upon.
@@ -1056,8 +1057,18 @@ cells_took() { # reads: RECORD_OF
   DONE_S=${DONE_S:-0} DONE_N=${DONE_N:-0}
 }
 
+# lib/idle.bash: waiting that costs no process and leaves none behind.
+# needs:
+
+# Wait without a process: a read that nobody answers. Opens its descriptor at first use.
+idle() { # <seconds, also a fraction>
+  [[ -n ${IDLE_FD-} ]] || exec {IDLE_FD}<> <(:)
+  # Its status is always that of a time-out.
+  read -r -t "$1" -u "$IDLE_FD" || :
+}
+
 # lib/roster.bash: the run's own queue: what its source has new is appended, nothing leaves, no command changes.
-# needs: exit log path file queue run
+# needs: exit log path file proc queue run idle
 # reads: D SELF_DIR QUEUE_FILE JOB RUN_SHARD
 
 # A shard goes by places in the source: with a line gone, or one put in before the end, it would get cells of other shards,
@@ -1079,6 +1090,31 @@ check_places() { # reads merge_queue's own: source names known mine of n
   done
   [[ -z $moved ]] ||
     refuse "$EX_GATE" "queue $source" "its lines have moved (cell $moved), and shard $RUN_SHARD goes by their places: it would run cells of other shards" "put the lines back as they were; new ones belong at the end"
+}
+
+# One merges at a time: a roster written by another in between would lose its names to ours, or ours to its. A dead one's lock is
+# nobody's, and nobody waits for ever.
+lock_roster() {
+  local REPLY here host boot pid ticks n
+  this_host
+  here=$REPLY
+  this_boot_id
+  here+=" $REPLY"
+  start_ticks $$ || return 0
+  for ((n = 0; n < 200; n++)); do
+    set -C
+    if { printf '%s %s %s\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then n=200; fi
+    set +C
+    ((n < 200)) && [[ -e $D/.queue.lock ]] || continue
+    if { read -r host boot pid ticks <"$D/.queue.lock"; } 2>/dev/null && { [[ "$host $boot" != "$here" || $pid == "$$" ]] || ! same_process "$pid" "$ticks"; }; then
+      unlock_roster
+    else
+      idle 0.1
+    fi
+  done
+}
+unlock_roster() {
+  rm -f -- "$D/.queue.lock"
 }
 
 # Merge the source into D/queue.tsv and leave the roster in QUEUE_NAMES QUEUE_COMMANDS. Refuses 69, 73, 77, 78.
@@ -1117,6 +1153,13 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   # shellcheck disable=SC2034 # for source_changed, which only run_queue asks
   MERGED_TEXT=$text
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
+  if [[ -z ${ROSTER_LOCKED-} ]]; then
+    local ROSTER_LOCKED=1
+    lock_roster
+    merge_queue
+    unlock_roster
+    return
+  fi
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
     if [[ -n ${folded[${QUEUE_NAMES[i],,}]-} ]]; then
       refuse "$EX_CONFIG" "cell ${QUEUE_NAMES[i]}" "the run has a cell whose name differs in upper and lower case only" "give it a name of its own"
@@ -1138,9 +1181,18 @@ source_changed() {
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
 # needs: exit log path
 
-git_here() { # <git's words...>    in the work tree GIT_TOP, with no prompt, no hook and no pager
-  GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
-    git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+# In the work tree GIT_TOP, with no prompt, no hook and no pager; by the commit itself, not by what "git replace" put in its
+# place here.
+git_here() { # <git's words...>
+  git_with '' "$@"
+}
+git_with() { # <seconds, empty: no limit> <git's words...>
+  local asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
+  # A repository's own way to its origin (a key of its own) wins over ours.
+  [[ -n ${GIT_OWN_SSH-} ]] || asked+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
+  [[ -z $1 ]] || asked+=(timeout "$1")
+  shift
+  "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
 }
 git_refuse() { # <what> <why> <what to do>
   refuse "$EX_GATE" "$1" "$2" "$3"
@@ -1152,7 +1204,8 @@ git_open() { # reads: CODE_DIR
   unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
-  GIT_TOP=$CODE_DIR
+  GIT_TOP=$CODE_DIR GIT_OWN_SSH=${GIT_SSH_COMMAND-}${GIT_SSH-}
+  [[ -n $GIT_OWN_SSH ]] || GIT_OWN_SSH=$(git_here config --get core.sshCommand 2>/dev/null) || GIT_OWN_SSH=''
   if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
     case $said in
       *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
@@ -1264,7 +1317,13 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
 
 # Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
 git_stash() { # <protected folder...>
-  local REPLY name entry
+  local REPLY name entry links
+  # What git would leave where it is, and say yes: a repository inside this one.
+  links=$(git_here ls-files -s | grep '^160000 ') || links=''
+  for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"} ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]/#/?? }"}; do
+    [[ $entry == '?? '*/ || $links$'\n' == *$'\t'"${entry:3}"$'\n'* ]] || continue
+    git_refuse "git stash in $GIT_TOP" "it does not take what is in ${entry:3}, a repository of its own" "commit and push it there, and its new commit here"
+  done
   for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"}; do
     case $entry in
       hidden*) git_refuse "git stash in $GIT_TOP" "it does not take ${entry#hidden }" "git update-index --no-assume-unchanged --no-skip-worktree FILE, then commit it" ;;
@@ -1293,15 +1352,20 @@ git_clean() { # <stash: true or false> <protected folder...>
   fi
   git_list >&2
   remedy="commit and push them, or put them aside with: start --stash"
+  [[ $stash != true ]] || remedy="commit them by hand: the stash did not take them"
   if git_stash_takes "$@"; then remedy="commit them, or name them in .gitignore; a stash would take $REPLY"; fi
   git_refuse "git status in $GIT_TOP" "$((${#GIT_DIRTY[@]})) changed and ${#GIT_UNTRACKED[@]} untracked files (listed above) are in no commit" "$remedy"
 }
 
-# Each submodule is there and at the commit that the parent names (status has said so); its commit is kept for the plan.
+# Each repository inside the commit is there and at the commit that the parent names (status has said so); its commit is kept
+# for the plan. One that .gitmodules does not name comes along with no clone.
 git_submodules() { # sets GIT_SUBMODULES
-  local line
+  local line said
   GIT_SUBMODULES=()
-  [[ -f $GIT_TOP/.gitmodules ]] || return 0
+  said=$(git_here ls-files -s) || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
+  [[ $'\n'$said == *$'\n160000 '* ]] || return 0
+  said=$(git_here submodule status --recursive 2>&1) ||
+    git_refuse "git submodule status in $GIT_TOP" "${said##*$'\n'}" "name it in .gitmodules (git submodule add), or take it out: git rm --cached"
   while IFS= read -r line; do
     case $line in
       -*) git_refuse "git submodule in $GIT_TOP" "not initialised: ${line#-}" "git -C $GIT_TOP submodule update --init --recursive" ;;
@@ -1309,7 +1373,7 @@ git_submodules() { # sets GIT_SUBMODULES
       '') ;;
       *) GIT_SUBMODULES+=("${line# }") && log "submodule ${line# }" ;;
     esac
-  done < <(git_here submodule status --recursive 2>&1)
+  done <<<"$said"
 }
 
 # The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
@@ -1343,12 +1407,7 @@ git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
 }
 
 git_bounded() { # <git's words...>    a dead network must not hang the gate
-  if command -v timeout >/dev/null 2>&1; then
-    GIT_TERMINAL_PROMPT=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
-      timeout 180 git -C "$GIT_TOP" -c core.hooksPath=/dev/null --no-pager "$@" </dev/null
-  else
-    git_here "$@" </dev/null
-  fi
+  if command -v timeout >/dev/null 2>&1; then git_with 180 "$@" </dev/null; else git_here "$@" </dev/null; fi
 }
 
 # The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
@@ -1374,21 +1433,26 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
 
 # A private folder under /tmp, for sockets fail on network mounts and on long paths. Sets DETACH_DIR.
 detach_dir() { # <start id>    returns: 0, or 74 where it cannot be made
-  DETACH_DIR=/tmp/gr-${EUID:-$(id -u)}-$1
+  local dir=/tmp/gr-${EUID:-$(id -u)}-$1
   # mkdir fails where the name exists, also as somebody's link: nobody else's folder is ever used or changed.
-  mkdir -m 700 -- "$DETACH_DIR" 2>/dev/null || return "$EX_COPY"
+  mkdir -m 700 -- "$dir" 2>/dev/null || return "$EX_COPY"
+  DETACH_DIR=$dir
 }
 
-# The multiplexer with its own server and no start-up file; never inside the one that we may be typed in.
+# The multiplexer with its own server and no start-up file; never inside the one that we may be typed in. Its client waits for
+# a server that is stopped or sick as long as that is: not for ever. Status 124: no answer.
 detach_tmux() { # <socket> <words...>
   local socket=$1
   shift
-  env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
+  detach_asked env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
 }
 detach_screen() { # <socket folder> <words...>
   local socket=$1
   shift
-  env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
+  detach_asked env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
+}
+detach_asked() { # <words...>
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 15 "$@"; else "$@"; fi
 }
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.
@@ -1423,29 +1487,30 @@ detach_start() { # <primitive> <socket> <session name> <log> <words...>
 
 # Is exactly this session there?
 detach_alive() { # <primitive> <socket> <session name>    returns: 0 alive, 1 gone, 2 cannot be told
-  local list line
+  local list='' line rc=0 said=$2.$$.said
   case $1 in
-    tmux)
-      [[ -S $2 ]] || return 1
-      command -v tmux >/dev/null 2>&1 || return 2
-      list=$(detach_tmux "$2" list-sessions -F '#{session_name}' 2>/dev/null) || return 1
-      while IFS= read -r line; do
-        [[ $line != "$3" ]] || return 0
-      done <<<"$list"
-      return 1
-      ;;
-    screen)
-      [[ -d $2 ]] || return 1
-      command -v screen >/dev/null 2>&1 || return 2
-      # Its status says nothing here; a line is PID.NAME, tab, state.
-      list=$(detach_screen "$2" -ls 2>/dev/null) || :
-      while read -r line; do
-        [[ $line =~ ^[0-9]+\.([^[:space:]]+)[[:space:]] && ${BASH_REMATCH[1]} == "$3" && $line != *'(Dead'* ]] && return 0
-      done <<<"$list"
-      return 1
-      ;;
+    tmux) [[ -S $2 ]] || return 1 ;;
+    screen) [[ -d $2 ]] || return 1 ;;
     *) return 2 ;;
   esac
+  command -v "$1" >/dev/null 2>&1 && { : >"$said"; } 2>/dev/null || return 2
+  # Into a file: a client hands what it writes to over to its server, and a pipe would not end before a server that is stopped.
+  case $1 in
+    tmux) detach_tmux "$2" list-sessions -F '#{session_name}' ;;
+    screen) detach_screen "$2" -ls ;;
+  esac </dev/null 2>/dev/null >"$said" || rc=$?
+  list=$(<"$said") || rc=124
+  rm -f -- "$said"
+  ((rc != 124)) || return 2
+  while read -r line; do
+    # Screen's status says nothing here; a line of it is PID.NAME, tab, state.
+    if [[ $1 == screen ]]; then
+      [[ $line =~ ^[0-9]+\.([^[:space:]]+)[[:space:]] && ${BASH_REMATCH[1]} == "$3" && $line != *'(Dead'* ]] && return 0
+    else
+      [[ $line != "$3" ]] || return 0
+    fi
+  done <<<"$list"
+  return 1
 }
 
 # Are we inside the session that was started with these values? A second lock beside the environment file.
@@ -1630,7 +1695,7 @@ lost_after_all() {
 # A process of this run's detached part that is at work, whatever the records say: it stands in D and runs our own words.
 # Where the part itself was killed, what it had started goes on.
 live_detached() { # returns: 0 with its number in REPLY, 1 there is none
-  local dir word
+  local dir word found='' oldest=''
   local -a words
   for dir in /proc/[0-9]*; do
     [[ $dir/cwd -ef $D ]] || continue
@@ -1644,10 +1709,12 @@ live_detached() { # returns: 0 with its number in REPLY, 1 there is none
       */run_one.sh,--queue) [[ ${words[3]-} == "$D/queue.tsv" ]] || continue ;;
       *) continue ;;
     esac
-    REPLY=${dir#/proc/}
-    return 0
+    start_ticks "${dir#/proc/}" || continue
+    # Of several the oldest: it began the others, and ends them when it is told to.
+    if [[ -z $found ]] || ((REPLY < oldest)); then found=${dir#/proc/} oldest=$REPLY; fi
   done
-  return 1
+  REPLY=$found
+  [[ -n $found ]]
 }
 
 # Of a start and its detached part one takes the mark in the private folder, in one step: whoever has it decides whether the
@@ -1666,10 +1733,13 @@ await_begun() { # returns: 0, or 1 it died before
   return 1
 }
 
-# Take the next start number, which only one start can have; refuses while an earlier start is still at work.
+# Take the next start number, which only one start can have; refuses while an earlier start is still at work. Its last word is
+# the id, and so the private folder, of a start that may be killed before its record names it.
 take_start() {
-  local REPLY dir=$D/starts n=0 file host boot pid ticks mine
+  local REPLY uuid dir=$D/starts n=0 file host boot pid ticks id mine
   mkdir -p -- "$dir" || refuse "$EX_NOROOM" "$dir" "the folder cannot be made" "look at the data tier: room, rights"
+  IFS= read -r uuid </proc/sys/kernel/random/uuid || refuse "$EX_MISSING" "/proc" "it cannot be read" "mount /proc"
+  NEW_START=${uuid:0:8} EARLIER_START=''
   for file in "$dir"/[0-9][0-9][0-9]*; do
     [[ -e $file ]] || continue
     ((10#${file##*/} <= n)) || n=$((10#${file##*/}))
@@ -1680,14 +1750,15 @@ take_start() {
   mine+=" $REPLY"
   if ((n > 0)); then
     printf -v file '%s/%03d' "$dir" "$n"
-    read -r host boot pid ticks <"$file" || :
+    read -r host boot pid ticks id <"$file" || :
     if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
       refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: bash $SELF_DIR/$PROG status"
     fi
+    EARLIER_START=${id-}
   fi
   start_ticks $$
   printf -v file '%s/%03d' "$dir" $((n + 1))
-  create_once "$file" "$mine $$ $REPLY"$'\n' ||
+  create_once "$file" "$mine $$ $REPLY $NEW_START"$'\n' ||
     refuse "$EX_BUSY" "start" "another start was quicker, or $file cannot be written" "bash $SELF_DIR/$PROG status"
 }
 
@@ -2094,7 +2165,7 @@ gate_smoke() {
   ((rc == 0)) || refuse "$EX_GATE" "smoke" "$file is not a whole record" "$again"
   [[ ${R_where-} == box ]] || refuse "$EX_GATE" "smoke" "$file is of '${R_where-}', not of this box" "$again"
   [[ ${R_commit-} == "$GIT_HEAD" ]] || refuse "$EX_GATE" "smoke" "$file is of commit ${R_commit:-none}, the code is at $GIT_HEAD" "$again"
-  [[ ${R_box_digest-} == "$BOX_DIGEST" ]] || refuse "$EX_GATE" "smoke" "$file is of other scripts than those in $SELF_DIR" "$again"
+  [[ ${R_box_digest-} == "$BOX_DIGEST" ]] || refuse "$EX_GATE" "smoke" "$file is of other scripts (queue.tsv is one) than those in $SELF_DIR" "$again"
   case ${R_result-} in
     passed)
       [[ ${R_exit-} == 0 && ${R_artifact_sha256-} =~ ^[0-9a-f]{64}$ ]] ||
@@ -2981,7 +3052,7 @@ do_start() {
 
 # Nothing of this run may be at work: not as recorded, not as a session that has no heartbeat yet.
 refuse_live() {
-  local session=$F_SESSION power=$F_POWER n=0 REPLY # judging takes the earlier start's values
+  local session=$F_SESSION power=$F_POWER n=0 id REPLY # judging takes the earlier start's values
   judge_formal
   case $FORMAL_STATE in
     running | aggregating) refuse "$EX_BUSY" "start" "the formal run is $FORMAL_STATE (process $F_PID)" "bash $SELF_DIR/$PROG status, or stop" ;;
@@ -3000,7 +3071,9 @@ refuse_live() {
     sleep 0.2 2>/dev/null || sleep 1
   done
   # What a killed start left behind goes, so that its detached part, should it come late, finds no environment.
-  if [[ $F_START =~ ^[0-9a-f]{8}$ && -O /tmp/gr-$EUID-$F_START ]]; then rm -rf -- "/tmp/gr-$EUID-$F_START"; fi
+  for id in "$F_START" "$EARLIER_START"; do
+    if [[ $id =~ ^[0-9a-f]{8}$ && -O /tmp/gr-$EUID-$id ]]; then rm -rf -- "/tmp/gr-$EUID-$id"; fi
+  done
   F_SESSION=$session F_POWER=$power
 }
 
@@ -3021,9 +3094,8 @@ dry_run_queue() {
 
 # Start the detached part and wait until it has spoken.
 launch() {
-  local uuid word REPLY
-  IFS= read -r uuid </proc/sys/kernel/random/uuid || refuse "$EX_MISSING" "/proc" "it cannot be read" "mount /proc"
-  F_START=${uuid:0:8} F_NAME=gr_${uuid:0:8} F_DIGEST=$BOX_DIGEST
+  local word REPLY
+  F_START=$NEW_START F_NAME=gr_$NEW_START F_DIGEST=$BOX_DIGEST
   start_ticks $$
   F_PID=$$ F_TICKS=$REPLY
   detach_dir "$F_START" || refuse "$EX_COPY" "a private folder under /tmp" "it cannot be made" "look at /tmp: room, rights"

@@ -69,7 +69,7 @@ action_1() { # stop
   ACTION_STEPS=()
   ACTION_GONE_COMMAND=()
   ACTION_GONE_STEPS=(
-    "nebius compute instance get --id ID says STOPPED"
+    "\`nebius compute instance get --id \"\$INSTANCE\"\` says STOPPED"
   )
   ACTION_SURVIVES=(
     filesystem
@@ -99,7 +99,8 @@ action_2() { # delete
   ACTION_STEPS=()
   ACTION_GONE_COMMAND=()
   ACTION_GONE_STEPS=(
-    "nebius compute instance get --id ID answers NotFound; nebius compute disk list shows what is left"
+    "\`nebius compute instance get --id \"\$INSTANCE\"\` answers NotFound"
+    "\`nebius compute disk list\` shows what is left"
   )
   ACTION_SURVIVES=(
     filesystem
@@ -176,12 +177,13 @@ log() { # <words...>
   utc_now
   # shellcheck disable=SC2034 # run_one asks whether anything was said
   LOGGED=1
-  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+  # Talk stops nothing: whoever listened may be gone, and the disk with the log full.
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2 || :
 }
 
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
-  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2 || :
   exit "$1"
 }
 
@@ -189,10 +191,10 @@ refuse() { # <exit code> <what> <why> <what to do>
 claim() { # <word> <what> <receipt file>
   if [[ ! -f $3 || ! -s $3 ]]; then
     printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
-      "$PROG" "$1" "$2" "$3" >&2
+      "$PROG" "$1" "$2" "$3" >&2 || :
     return "$EX_INTEGRITY"
   fi
-  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3" || :
 }
 
 # lib/path.bash: names and paths that are safe to build upon.
@@ -403,16 +405,19 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   (
     fired=0
     # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
-    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null || :' EXIT
     trap 'exit "$fired"' TERM
-    # A second at a time: a TERM that comes just before the wait is seen only behind it.
+    # A second at a time: a TERM in the midst of its start may leave one behind, with all that we have open.
     while ((limit-- > 0)); do
       sleep 1 &
       nap=$!
       wait "$nap" || exit 0
+      # bash may lose the end of a child; its wait then lasts as long as there is another one: us.
+      kill -0 "$pid" 2>/dev/null || exit 0
     done
-    kill -TERM "$pid" 2>/dev/null || exit 0
+    # Before the kill: we may be told to go as soon as the words have ended.
     fired=9
+    kill -TERM "$pid" 2>/dev/null || exit 0
     sleep 2 &
     nap=$!
     wait "$nap"
@@ -606,7 +611,7 @@ transport_failed() { # <file with ssh's words> <status>    returns: 69, or 77 wh
   case $text in
     *'REMOTE HOST IDENTIFICATION HAS CHANGED'* | *'Host key verification failed'*)
       log "the host key of $HOST is not the one that this run pinned in $L/known_hosts: it is another box, or the platform made a new key"
-      log "if the platform's console says that it is your box: --new-host-key"
+      log "if the platform itself says that it is your box: --new-host-key"
       return "$EX_GATE"
       ;;
   esac
@@ -1400,9 +1405,23 @@ judge_run_seen() { # <run id> <digest of the manifest>
   [[ $2 == "$DIGEST" ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "the box has another manifest (${2:0:12}) than the one verified here (${DIGEST:0:12})" "pull again, then run this again"
 }
 
+# Where a person sees what is there and is billed, and how things come home: each kind has its own.
+where_seen() {
+  case $KIND in
+    owned) printf 'on this machine' ;;
+    slurm) printf 'with squeue --me and sacct, on the login node' ;;
+    kubernetes) printf "with kubectl get jobs,pods,nodes and in the provider's console" ;;
+    notebook) printf "on the platform's own page of what runs" ;;
+    *) printf "in the platform's console" ;;
+  esac
+}
+way_home() {
+  if [[ $KIND == notebook || $KIND == kubernetes ]]; then printf 'bring the results home (P5.3 of RUNBOOK.md)'; else printf 'make ssh work'; fi
+}
+
 # An unreachable box is no proof of an end, but for a run that switched it off by itself, or a box that is known to be gone.
 judge_silence() {
-  [[ -n $BUNDLE_RUN ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "the box does not answer and nothing is home, so nobody knows what is on it" "make ssh work, or decide in the platform's console"
+  [[ -n $BUNDLE_RUN ]] || refuse "$EX_GATE" "$VERB $INSTANCE" "the box does not answer and nothing is home, so nobody knows what is on it" "$(way_home), or decide yourself $(where_seen)"
   case $KIND in
     notebook | kubernetes)
       # Nothing leads there. Every cell of the verified bundle is over, and no command of ours runs: the person acts and looks.
@@ -1476,7 +1495,7 @@ act() {
       log "the list did not show $INSTANCE before either, so its absence proves nothing"
       CONFIRMED=unknown
     fi
-  elif [[ $ACTION_WHERE == box && $KIND != owned ]]; then
+  elif [[ $ACTION_WHERE == box && $KIND != owned && ($ACTION_LIKE == stop || $ACTION_LIKE == destroy) ]]; then
     await_silence
     [[ $CONFIRMED != unreachable ]] || ask_person
   elif ((rc == 0)); then
@@ -1490,13 +1509,13 @@ finish() {
   case $CONFIRMED in
     gone) claim gone "$VERB $INSTANCE" "$L/teardown.jsonl" ;;
     'said gone') claim "gone by your own look" "$VERB $INSTANCE" "$L/teardown.jsonl" ;;
-    unreachable) claim "no longer reachable" "$VERB $INSTANCE" "$L/teardown.jsonl" && log "see in the console that it is no longer billed" ;;
+    unreachable) claim "no longer reachable" "$VERB $INSTANCE" "$L/teardown.jsonl" && log "see $(where_seen) that it is no longer billed" ;;
     present)
-      log "FAILED: $INSTANCE is still there after $VERB${PRICE_PER_HOUR:+, and costs $PRICE_PER_HOUR an hour}: end it in the platform's console now"
+      log "FAILED: $INSTANCE is still there after $VERB${PRICE_PER_HOUR:+, and costs $PRICE_PER_HOUR an hour}: end it $(where_seen) now"
       return "$EX_FAIL"
       ;;
     *)
-      log "it is not known whether $VERB took effect${PRICE_PER_HOUR:+; if not, it costs $PRICE_PER_HOUR an hour}: look in the platform's console"
+      log "it is not known whether $VERB took effect${PRICE_PER_HOUR:+; if not, it costs $PRICE_PER_HOUR an hour}: look $(where_seen)"
       return "$EX_MISSING"
       ;;
   esac

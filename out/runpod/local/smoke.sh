@@ -60,12 +60,13 @@ log() { # <words...>
   utc_now
   # shellcheck disable=SC2034 # run_one asks whether anything was said
   LOGGED=1
-  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+  # Talk stops nothing: whoever listened may be gone, and the disk with the log full.
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2 || :
 }
 
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
-  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2 || :
   exit "$1"
 }
 
@@ -73,10 +74,10 @@ refuse() { # <exit code> <what> <why> <what to do>
 claim() { # <word> <what> <receipt file>
   if [[ ! -f $3 || ! -s $3 ]]; then
     printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
-      "$PROG" "$1" "$2" "$3" >&2
+      "$PROG" "$1" "$2" "$3" >&2 || :
     return "$EX_INTEGRITY"
   fi
-  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3" || :
 }
 
 # lib/path.bash: names and paths that are safe to build upon.
@@ -305,9 +306,18 @@ hash_text() { # <text>    sets REPLY
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
 # needs: exit log path
 
-git_here() { # <git's words...>    in the work tree GIT_TOP, with no prompt, no hook and no pager
-  GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes -oConnectTimeout=20}" \
-    git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+# In the work tree GIT_TOP, with no prompt, no hook and no pager; by the commit itself, not by what "git replace" put in its
+# place here.
+git_here() { # <git's words...>
+  git_with '' "$@"
+}
+git_with() { # <seconds, empty: no limit> <git's words...>
+  local asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
+  # A repository's own way to its origin (a key of its own) wins over ours.
+  [[ -n ${GIT_OWN_SSH-} ]] || asked+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
+  [[ -z $1 ]] || asked+=(timeout "$1")
+  shift
+  "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
 }
 git_refuse() { # <what> <why> <what to do>
   refuse "$EX_GATE" "$1" "$2" "$3"
@@ -319,7 +329,8 @@ git_open() { # reads: CODE_DIR
   unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
-  GIT_TOP=$CODE_DIR
+  GIT_TOP=$CODE_DIR GIT_OWN_SSH=${GIT_SSH_COMMAND-}${GIT_SSH-}
+  [[ -n $GIT_OWN_SSH ]] || GIT_OWN_SSH=$(git_here config --get core.sshCommand 2>/dev/null) || GIT_OWN_SSH=''
   if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
     case $said in
       *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
@@ -500,16 +511,19 @@ bounded() { # <seconds> <words...>    returns: theirs, or 124
   (
     fired=0
     # $! and not nap: a TERM may come before nap has its number. Before the sleep it is still the words' own.
-    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null' EXIT
+    trap '[[ $! == "$pid" ]] || kill "$!" 2>/dev/null || :' EXIT
     trap 'exit "$fired"' TERM
-    # A second at a time: a TERM that comes just before the wait is seen only behind it.
+    # A second at a time: a TERM in the midst of its start may leave one behind, with all that we have open.
     while ((limit-- > 0)); do
       sleep 1 &
       nap=$!
       wait "$nap" || exit 0
+      # bash may lose the end of a child; its wait then lasts as long as there is another one: us.
+      kill -0 "$pid" 2>/dev/null || exit 0
     done
-    kill -TERM "$pid" 2>/dev/null || exit 0
+    # Before the kill: we may be told to go as soon as the words have ended.
     fired=9
+    kill -TERM "$pid" 2>/dev/null || exit 0
     sleep 2 &
     nap=$!
     wait "$nap"
@@ -801,8 +815,8 @@ smoke_leftovers() {
     [[ $host == "$REPLY" && $pid =~ ^[1-9][0-9]*$ ]] || continue
     if [[ $ticks == - ]]; then ! kill -0 "$pid" 2>/dev/null || continue; else ! same_process "$pid" "$ticks" || continue; fi
     smoke_stragglers "$dir"
-    # Its timed copy of a checkpoint is as large as one.
-    rm -rf -- "${SMOKE_RECORD%/*}/.smoke.$pid.tmp"
+    # Its timed copy of a checkpoint is as large as one; a record that it was writing is none.
+    rm -rf -- "${SMOKE_RECORD%/*}"/.{smoke,smoke.json,drill.json}."$pid.tmp"
     smoke_remove "$dir" && log "removed $dir of a smoke that was killed"
   done
 }
@@ -855,9 +869,20 @@ smoke_launch() { # <attempt> <resume 0 or 1> <log>
     exec bash -c "$SMOKE_RUN"
   ) </dev/null >"$3" 2>&1 &
   SMOKE_PID=$!
+  smoke_guard &
   set +m
   SMOKE_PIDS="$SMOKE_PIDS $SMOKE_PID"
 }
+# An attempt does not outlive whoever waits for it, also where that is killed. Ends by itself with the attempt's group.
+smoke_guard() {
+  while kill -0 -- "-$SMOKE_PID"; do
+    kill -0 $$ || {
+      kill -KILL -- "-$SMOKE_PID" || :
+      break
+    }
+    sleep 0.2 || sleep 1
+  done
+} </dev/null >/dev/null 2>&1
 
 # Wait for the attempt within the limit; the whole group ends with it. Sets SMOKE_EXIT and SMOKE_LATE.
 smoke_wait() {

@@ -63,12 +63,13 @@ log() { # <words...>
   utc_now
   # shellcheck disable=SC2034 # run_one asks whether anything was said
   LOGGED=1
-  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2
+  # Talk stops nothing: whoever listened may be gone, and the disk with the log full.
+  printf '%s %s: %s\n' "$REPLY" "$PROG" "$*" >&2 || :
 }
 
 # The only way out of a precondition that is not met: one line, then the code.
 refuse() { # <exit code> <what> <why> <what to do>
-  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2
+  printf '%s: refused: %s; %s; %s\n' "$PROG" "$2" "$3" "$4" >&2 || :
   exit "$1"
 }
 
@@ -76,10 +77,10 @@ refuse() { # <exit code> <what> <why> <what to do>
 claim() { # <word> <what> <receipt file>
   if [[ ! -f $3 || ! -s $3 ]]; then
     printf '%s: refused: saying %s of %s; no receipt at %s; look there, then run this again\n' \
-      "$PROG" "$1" "$2" "$3" >&2
+      "$PROG" "$1" "$2" "$3" >&2 || :
     return "$EX_INTEGRITY"
   fi
-  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3"
+  printf '%s: %s (receipt %s)\n' "$2" "$1" "$3" || :
 }
 
 # lib/path.bash: names and paths that are safe to build upon.
