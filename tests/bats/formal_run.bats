@@ -135,6 +135,33 @@ teardown() {
   [[ $status -eq 1 && $output == 'nothing to stop: lost'*'still at work'* ]]
 }
 
+# F62 case 42: whoever says it twice does not end the run's record before the cells have saved.
+@test "formal_run: a second signal of the same name waits for what is being saved too" {
+  fake_siblings
+  # A queue that is told to stop and takes its time.
+  cat >>"$BOX/run_queue.sh" <<'SH'
+trap 'echo told >>"$DATA_DIR/$RUN/told"' TERM
+: >"$DATA_DIR/$RUN/ready"
+until [[ -e $DATA_DIR/saved ]]; do sleep 0.1; done
+exit 143
+SH
+  smoked
+  formal start
+  [[ $status -eq 0 ]]
+  pid=$(member "$D/formal.json" pid)
+  told() { [[ $(grep -c told "$D/told" 2>/dev/null) -ge $1 ]]; }
+  wait_for 20 test -e "$D/ready"
+  kill -TERM "$pid"
+  wait_for 20 told 1
+  kill -TERM "$pid"
+  wait_for 20 told 2
+  formal status
+  [[ $status -eq 0 && $output == running:* && ! -e $D/FORMAL_FAILURE.json ]] || fail_with 'ended before'
+  : >"$DATA_DIR/saved"
+  wait_for 20 ended
+  in_state stopped || in_state failed
+}
+
 # F62 case 50: parent and children are shown, and only the recorded process is signalled; then the same start goes on.
 @test "formal_run: stop ends what is recorded, and start continues it" {
   smoked
