@@ -143,3 +143,12 @@ fails_in_turn() { # <life> <proven> <how many points in everyday's run>    tells
   [[ -z $bad ]] || fail_with "these calls: $bad"
   echo "# $1: $tried of ${#calls[@]} failing calls tried" >&3
 }
+
+# The last line's sum is true and has these numbers.
+sum_is() { # <planned> <started> <skipped> <failed> <pending>
+  local line
+  line=$(grep '^planned ' <<<"$output" | tail -n 1)
+  [[ $(($2 + $3 + $4 + $5)) -eq $1 && $line == "planned $1 = started $2 + skipped $3 + failed $4 + pending $5;"* ]] && return 0
+  printf 'not planned %s = %s + %s + %s + %s: %s\nstatus %s\n%s\n' "$@" "$line" "$status" "$stderr" >&2
+  return 1
+}

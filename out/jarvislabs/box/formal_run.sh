@@ -2794,7 +2794,7 @@ do_run() { # <private folder> <start id>
     refuse "$EX_GATE" "the detached part" "start ${F_START:-none} has taken over from $start" "use: $PROG status"
   start_ticks $$
   F_PID=$$ F_TICKS=$REPLY
-  STAGE=heartbeat STEP="$PROG start" SUCCEEDED=0 STOP_SIGNAL='' CHILD=''
+  STAGE=heartbeat STEP="$PROG start" SUCCEEDED=0 STOP_SIGNAL='' SIGNALS=0 CHILD=''
   trap 'at_exit $?' EXIT
   trap 'on_signal TERM' TERM
   trap 'on_signal INT' INT
@@ -2845,9 +2845,10 @@ run_step() { # <stage> <words...>
   # A signal that came between the fork and this line has not reached it.
   [[ -z $STOP_SIGNAL ]] || kill -TERM "$CHILD" 2>/dev/null || :
   while :; do
-    seen=$STOP_SIGNAL rc=0
+    seen=$SIGNALS rc=0
     wait "$CHILD" || rc=$?
-    [[ $seen == "$STOP_SIGNAL" ]] || continue
+    # A signal ends the wait, also the second of its name: the cells may still be saving.
+    [[ $seen == "$SIGNALS" ]] || continue
     break
   done
   CHILD=''
@@ -2857,7 +2858,7 @@ run_step() { # <stage> <words...>
 }
 
 on_signal() { # <signal>
-  STOP_SIGNAL=$1
+  STOP_SIGNAL=$1 SIGNALS=$((SIGNALS + 1))
   log "signal $1: the cells may save, then the run ends"
   [[ -z $CHILD ]] || kill -TERM "$CHILD" 2>/dev/null || :
 }
