@@ -3191,14 +3191,15 @@ do_status() {
 }
 
 do_attach() {
+  local follow=''
   open_records
   [[ -f $D/formal.log ]] || refuse "$EX_MISSING" "$D/formal.log" "there is no log: nothing was started here" "bash $SELF_DIR/$PROG start"
-  printf '%s: %s (%s); Ctrl-C leaves, the run goes on\n' "$FORMAL_STATE" "$D/formal.log" "${F_NAME:-no session}"
   # Without a terminal nobody could leave an endless look.
   case $FORMAL_STATE in
-    starting | running | aggregating) [[ ! -t 1 ]] || exec tail -n 80 -f -- "$D/formal.log" ;;
+    starting | running | aggregating) [[ ! -t 1 ]] || follow=-f ;;
   esac
-  tail -n 80 -- "$D/formal.log"
+  printf '%s: %s (%s)%s\n' "$FORMAL_STATE" "$D/formal.log" "${F_NAME:-no session}" "${follow:+; Ctrl-C leaves, the run goes on}"
+  exec tail -n 80 ${follow:+"$follow"} -- "$D/formal.log"
 }
 
 do_stop() {

@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "7cf42e21ea74d38c1e66111c5664d3e2573323ded6b09dc4a0599de81e60f981",
+ "box_digest": "b7aec92a58158845efb9c6de214ffd7f4fc487e7954e6b8e933841fa4c91d5aa",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -214,7 +214,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "d3daa3bdc91eddd0b93e0310ffd79cf9fe63f706a6d3b9217de1f62ff3e26a9c",
+   "sha256": "d3d380619c18224ef1f315790f0bc410e0d00fbbc7015ed236cc2d8b78a02aac",
    "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 60 61 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 31 32 34 35 36 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 88 89 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 114"
   },
   {
@@ -4428,14 +4428,15 @@ do_status() {
 }
 
 do_attach() {
+  local follow=''
   open_records
   [[ -f $D/formal.log ]] || refuse "$EX_MISSING" "$D/formal.log" "there is no log: nothing was started here" "bash $SELF_DIR/$PROG start"
-  printf '%s: %s (%s); Ctrl-C leaves, the run goes on\\n' "$FORMAL_STATE" "$D/formal.log" "${F_NAME:-no session}"
   # Without a terminal nobody could leave an endless look.
   case $FORMAL_STATE in
-    starting | running | aggregating) [[ ! -t 1 ]] || exec tail -n 80 -f -- "$D/formal.log" ;;
+    starting | running | aggregating) [[ ! -t 1 ]] || follow=-f ;;
   esac
-  tail -n 80 -- "$D/formal.log"
+  printf '%s: %s (%s)%s\\n' "$FORMAL_STATE" "$D/formal.log" "${F_NAME:-no session}" "${follow:+; Ctrl-C leaves, the run goes on}"
+  exec tail -n 80 ${follow:+"$follow"} -- "$D/formal.log"
 }
 
 do_stop() {
@@ -9443,7 +9444,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="6bb0be46df6b355fb11c93c1531ce3d1aaba307d66c3427398ec570d82e19b83": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="393f960e0599e084a3ea84a7e6118592994b4064f77c615364a75dd17e5bcb6b": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),
