@@ -163,12 +163,12 @@ count_commands() { # <function>    the scripts have traps of their own for their
 
 @test "aggregate: what a sync left whose corpse nobody has buried goes too (case 101)" {
   bundle 1000 a
-  # A parent that never waits for its child.
-  bash -c 'sleep 0 & echo $! >"$1" && exec sleep 300' x "$BATS_TEST_TMPDIR/child" >/dev/null 2>&1 3>&- &
+  # A parent that never waits for its child, which ends once its parent is no shell any more: a shell would bury it.
+  bash -c '{ until [[ $(<"/proc/$$/comm") == sleep ]]; do sleep 0.05; done; } & echo $! >"$1" && exec sleep 300' x "$BATS_TEST_TMPDIR/child" >/dev/null 2>&1 3>&- &
   local parent=$! child
   wait_for 5 test -s "$BATS_TEST_TMPDIR/child"
   child=$(<"$BATS_TEST_TMPDIR/child")
-  wait_for 5 grep -q ') Z ' "/proc/$child/stat"
+  wait_for 10 grep -q ') Z ' "/proc/$child/stat"
   mkdir -p "$B/.syncing/a.$child"
   finished_cell "$D" a
   rm "$B/records/a.json"
