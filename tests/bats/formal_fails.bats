@@ -13,7 +13,7 @@ teardown() { formal_teardown; }
   : >"$FAIL"
   formal start
   wait_for 30 ended
-  wait_for 10 test -s "$D/READY_TO_STOP"
+  wait_for 30 test -s "$D/READY_TO_STOP"
   id=$(member "$D/formal.json" start_id)
   [[ $(grep -vc '^#' "$D/NEGATIVE_RESULTS.tsv") -eq 1 ]]
   grep -q $'\tformal\t'"$(git -C "$CODE_DIR" rev-parse HEAD)"$'\t1\t[0-9]*\tstage queue ended with 1, start '"$id"$'\tbash .*run_queue.sh' "$D/NEGATIVE_RESULTS.tsv"
@@ -58,12 +58,12 @@ teardown() { formal_teardown; }
     sed -i "s|^readonly -a POWER_OFF_COMMAND=.*|readonly -a POWER_OFF_COMMAND=($words)|" "$BOX/formal_run.sh"
     smoked
     formal_ok --power-off
-    wait_for 10 test -s "$D/FORMAL_FAILURE.json"
+    wait_for 30 test -s "$D/FORMAL_FAILURE.json"
     [[ $(member "$D/FORMAL_FAILURE.json" stage) == power-off && $(member "$D/FORMAL_FAILURE.json" exit) == "$code" && $(member "$D/FORMAL_FAILURE.json" command) == "$words" ]] || fail "$words"
     [[ $(member "$D/FORMAL_FAILURE.json" remedy) == *'still alive and its meter runs'*teardown.sh* ]]
     grep -q "power-off: the command ended with $code" "$D/formal.log"
     alive() { [[ $(member "$D/formal.json" why) == *"power-off failed: the command ended with $code"* ]]; }
-    wait_for 10 alive
+    wait_for 30 alive
     formal status
     [[ $status -eq 0 && $output == 'success: '*'the machine is still alive'* ]] || fail_with status
   done
@@ -102,19 +102,19 @@ teardown() { formal_teardown; }
   smoked
   : >"$HOLD"
   formal start
-  wait_for 20 test -s "$D/cells/s2/best.bin"
+  wait_for 30 test -s "$D/cells/s2/best.bin"
   pid=$(member "$D/formal.json" pid)
   queue=$(pgrep -P "$pid")
   kill -KILL "$pid"
   dead() { ! kill -0 "$pid" 2>/dev/null; }
-  wait_for 10 dead
+  wait_for 30 dead
   formal start
   refused 75 "still at work (process $queue)"
   formal stop
   [[ $status -eq 1 && $output == *'nothing to stop: lost'*"process $queue is still at work"*"kill -TERM $queue"* ]] || fail_with stop
   kill -TERM "$queue"
   ended_queue() { ! kill -0 "$queue" 2>/dev/null; }
-  wait_for 20 ended_queue
+  wait_for 30 ended_queue
   rm "$HOLD"
   # Case 65: also where the machine was restarted meanwhile.
   set_member "$D/formal.json" boot_id 00000000-0000-0000-0000-000000000000

@@ -226,6 +226,6 @@ shim() { # <tool> <script>
   formal stop
   [[ $status -eq 0 && $output == *'stopped: the same start continues it'* ]] || fail_with stop
   dead() { ! kill -0 "$pid" 2>/dev/null; }
-  wait_for 10 dead
+  wait_for 30 dead
   in_state stopped
 }

@@ -67,7 +67,7 @@ teardown() {
   [[ $status -eq 0 ]]
   wait_for 30 ended
   in_state failed
-  wait_for 10 test -s "$D/formal.failed.tar.gz.sha256"
+  wait_for 30 test -s "$D/formal.failed.tar.gz.sha256"
   (cd "$D" && sha256sum -c formal.failed.tar.gz.sha256)
   tar -tzf "$D/formal.failed.tar.gz" | grep -q 'logs/s2/attempt-001.log'
   [[ $(member "$D/FORMAL_FAILURE.json" stage) == queue && $(member "$D/FORMAL_FAILURE.json" exit) == 1 && -n $(member "$D/FORMAL_FAILURE.json" remedy) ]]
@@ -90,7 +90,7 @@ teardown() {
   formal_ok
   [[ ! -e $DATA_DIR/off ]]
   formal_ok --power-off
-  wait_for 10 test -s "$D/FORMAL_FAILURE.json"
+  wait_for 30 test -s "$D/FORMAL_FAILURE.json"
   cmp "$DATA_DIR/off" "$B/FORMAL_SUCCESS"
   [[ $(wc -l <"$DATA_DIR/asked") -eq 1 ]] # not once before the proof
   [[ $(member "$D/FORMAL_FAILURE.json" stage) == power-off && $(member "$B/FORMAL_SUCCESS" power_off) == true ]]
@@ -127,7 +127,7 @@ teardown() {
   pid=$(member "$D/formal.json" pid)
   kill -KILL "$pid"
   dead() { ! kill -0 "$pid" 2>/dev/null; }
-  wait_for 10 dead
+  wait_for 30 dead
   echo 'FORMAL_SUCCESS of some other day' >>"$D/formal.log" # T39
   formal status
   [[ $status -eq 1 && $output == 'lost: its process is gone'* ]]
@@ -150,15 +150,15 @@ SH
   [[ $status -eq 0 ]]
   pid=$(member "$D/formal.json" pid)
   told() { [[ $(grep -c told "$D/told" 2>/dev/null) -ge $1 ]]; }
-  wait_for 20 test -e "$D/ready"
+  wait_for 30 test -e "$D/ready"
   kill -TERM "$pid"
-  wait_for 20 told 1
+  wait_for 30 told 1
   kill -TERM "$pid"
-  wait_for 20 told 2
+  wait_for 30 told 2
   formal status
   [[ $status -eq 0 && $output == running:* && ! -e $D/FORMAL_FAILURE.json ]] || fail_with 'ended before'
   : >"$DATA_DIR/saved"
-  wait_for 20 ended
+  wait_for 30 ended
   in_state stopped || in_state failed
 }
 
@@ -167,7 +167,7 @@ SH
   smoked
   : >"$HOLD"
   formal start
-  wait_for 20 test -s "$D/cells/s2/best.bin"
+  wait_for 30 test -s "$D/cells/s2/best.bin"
   cp "$D/formal.json" "$BATS_TEST_TMPDIR/keep"
   sed -i 's/"start_ticks": [0-9]*/"start_ticks": 1/' "$D/formal.json" # a recycled number
   formal stop
@@ -278,7 +278,7 @@ SH
   smoked
   export CELLS_DONE_SAID=1
   formal start
-  wait_for 20 ended
+  wait_for 30 ended
   in_state failed
   [[ $(member "$D/FORMAL_FAILURE.json" stage) == proof && ! -e $B/FORMAL_SUCCESS ]]
   unset CELLS_DONE_SAID

@@ -71,7 +71,7 @@ private() { # <output folder of the run> : what start leaves for its detached pa
     : >"$HOLD"
     formal start
     [[ $status -eq 0 ]]
-    wait_for 20 test -s "$D/cells/s2/best.bin"
+    wait_for 30 test -s "$D/cells/s2/best.bin"
     formal start
     refused 75 running
     [[ $(ls "$D/starts") == 001 || $(ls "$D/starts") == $'001\n002' ]]
@@ -116,7 +116,7 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   smoked
   : >"$HOLD"
   formal start
-  wait_for 20 test -s "$D/cells/s2/best.bin"
+  wait_for 30 test -s "$D/cells/s2/best.bin"
   pid=$(member "$D/formal.json" pid)
   local -a all=()
   # shellcheck disable=SC2013 # numbers, one word each
@@ -127,7 +127,7 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   kill -STOP "${all[@]}"
   kill -KILL "${all[@]}"
   dead() { ! kill -0 "$pid" 2>/dev/null; }
-  wait_for 10 dead
+  wait_for 30 dead
   formal status
   [[ $status -eq 1 && $output == 'lost: '*'no exit record: killed, or ended at logout'* ]] || fail_with status
   rm "$HOLD"
@@ -154,8 +154,8 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   sed -i 's|^readonly -a POWER_OFF_COMMAND=()|readonly -a POWER_OFF_COMMAND=(bash -c '"'"'kill -TERM $PPID'"'"')|' "$BOX/formal_run.sh"
   smoked
   formal_ok --power-off
-  wait_for 20 grep -q 'the machine is going down' "$D/formal.log"
-  wait_for 10 not pgrep -f "$BOX/formal_run.sh _run"
+  wait_for 30 grep -q 'the machine is going down' "$D/formal.log"
+  wait_for 30 not pgrep -f "$BOX/formal_run.sh _run"
   [[ ! -e $D/FORMAL_FAILURE.json && -z $(member "$D/formal.json" why) ]]
 }
 
@@ -179,7 +179,7 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   smoked
   : >"$HOLD"
   formal start
-  wait_for 20 test -s "$D/cells/s2/best.bin"
+  wait_for 30 test -s "$D/cells/s2/best.bin"
   # shellcheck disable=SC2013 # numbers, one word each
   for id in $(grep -lsF "$BATS_TEST_TMPDIR/" /proc/[0-9]*/environ | sed 's/[^0-9]//g'); do
     case $({ tr '\0' ' ' <"/proc/$id/cmdline"; } 2>/dev/null) in *formal_run.sh\ _run* | *run_queue.sh*) all+=("$id") ;; esac
@@ -187,7 +187,7 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   kill -STOP "${all[@]}"
   kill -KILL "${all[@]}"
   dead() { ! kill -0 "${all[@]}" 2>/dev/null; }
-  wait_for 10 dead
+  wait_for 30 dead
   formal status
   [[ $status -eq 1 && $output == 'lost: '*"evidence: $D/formal.log" ]] || fail_with status
   formal stop

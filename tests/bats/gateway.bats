@@ -58,7 +58,7 @@ each_says() { # <code> <scripts> <words…>
 # A process that vanishes meanwhile makes grep fail, but not where -q has found one.
 no_client() { ! grep -qsF "$SSHD_DIR/client" /proc/[0-9]*/cmdline; }
 left_alone() { # no connection of ours is left
-  wait_for 10 no_client
+  wait_for 30 no_client
 }
 
 @test "gateway: without scp, sftp and rsync a push brings scripts, code and data, and a pull brings all home (S38)" {

@@ -66,7 +66,7 @@ kill_within() { # <function> <commands in all> <milliseconds in all>
     sleep "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))"
     kill -9 -- "-$pid" 2>/dev/null || :
     wait "$pid" 2>/dev/null || :
-    wait_for 10 group_is_dead "$pid"
+    wait_for 30 group_is_dead "$pid"
   fi
 }
 
@@ -166,9 +166,9 @@ count_commands() { # <function>    the scripts have traps of their own for their
   # A parent that never waits for its child, which ends once its parent is no shell any more: a shell would bury it.
   bash -c '{ until [[ $(<"/proc/$$/comm") == sleep ]]; do sleep 0.05; done; } & echo $! >"$1" && exec sleep 300' x "$BATS_TEST_TMPDIR/child" >/dev/null 2>&1 3>&- &
   local parent=$! child
-  wait_for 5 test -s "$BATS_TEST_TMPDIR/child"
+  wait_for 30 test -s "$BATS_TEST_TMPDIR/child"
   child=$(<"$BATS_TEST_TMPDIR/child")
-  wait_for 10 grep -q ') Z ' "/proc/$child/stat"
+  wait_for 30 grep -q ') Z ' "/proc/$child/stat"
   mkdir -p "$B/.syncing/a.$child"
   finished_cell "$D" a
   rm "$B/records/a.json"
@@ -208,7 +208,7 @@ SHIM
   "$BATS_TEST_TMPDIR/pull.sh" demo-pod --data-dir "$BOX/data" --durable-dir "$BOX/durable" >"$BATS_TEST_TMPDIR/said" 2>&1 3>&- &
   pid=$!
   arrived() { [[ $(stat -c %s "$part" 2>/dev/null) -ge 2900000 ]]; }
-  wait_for 20 arrived
+  wait_for 30 arrived
   ip -n "$NETNS" link set inside down
   wait "$pid" || rc=$?
   [[ $rc -eq 69 ]] || { cat "$BATS_TEST_TMPDIR/said" && fail_with "exit $rc"; }

@@ -33,7 +33,7 @@ no_naps() {
   # Words that end with a status of their own when they are told to (as ssh does) ran out of time all the same.
   run bounded 1 bash -c 'trap "exit 0" TERM; while :; do sleep 1; done'
   [[ $status -eq 124 ]]
-  wait_for 10 no_naps
+  wait_for 30 no_naps
 }
 
 # Words that end at once when they are told to are as late as those that do not: many at a time, as a machine under load has it.
@@ -53,5 +53,5 @@ no_naps() {
   # shellcheck disable=SC2016 # the inner shell's own
   bash -c 'set -euo pipefail; source "$1"; spin() { local i; for ((i = 0; i < $1; i++)); do :; done; }
     for ((i = 0; i < 400; i++)); do bounded 600 spin $((i * 5)); done' x "$ROOT/templates/lib/compat.bash"
-  wait_for 10 no_naps
+  wait_for 30 no_naps
 }

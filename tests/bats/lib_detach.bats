@@ -22,7 +22,7 @@ teardown() {
 live() { # <primitive> <name>
   : >"$WORK/hold"
   detach_start "$1" "$DETACH_DIR/s" "$2" "$WORK/log" "$BASH" -c 'echo $$ >"$1/pid.$2"; while [ -e "$1/hold" ]; do sleep 0.05; done' x "$WORK" "$2"
-  wait_for 10 test -s "$WORK/pid.$2"
+  wait_for 30 test -s "$WORK/pid.$2"
 }
 gone() { # <pid>
   ! kill -0 "$1" 2>/dev/null
@@ -43,10 +43,10 @@ gone() { # <pid>
       not detach_alive "$one" "$DETACH_DIR/s" "gr_" || fail "$one: a prefix was taken for it"
     fi
     rm "$WORK/hold"
-    wait_for 10 gone "$(<"$WORK/pid.gr_$ID")"
+    wait_for 30 gone "$(<"$WORK/pid.gr_$ID")"
     if [[ $one != nohup ]]; then
       sees_gone() { detach_alive "$one" "$DETACH_DIR/s" "gr_$ID" || [[ $? -eq 1 ]]; }
-      wait_for 10 sees_gone
+      wait_for 30 sees_gone
     fi
     rm -rf "$DETACH_DIR"
   done

@@ -47,7 +47,7 @@ no_canary() { [[ -z $(find "$WORK" "$HOME" "${BOX_HOME:-$HOME}" -name '*PWNED*')
     detach_dir "$ID"
     rm -f "$WORK/got"
     detach_start "$one" "$DETACH_DIR/s" "gr_$ID" "$WORK/log" "$BASH" -c 'out=$1; shift; printf "%s\0" "$@" >"$out.tmp" && mv "$out.tmp" "$out"' x "$WORK/got" "${VALUES[@]}"
-    wait_for 20 test -e "$WORK/got"
+    wait_for 30 test -e "$WORK/got"
     cmp "$WORK/want" "$WORK/got" || fail_with "$one changed a word"
     no_canary
     rm -rf "$DETACH_DIR"

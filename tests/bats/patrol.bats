@@ -207,7 +207,7 @@ calm_room() { # disks that are neither full nor another test's
   verdict 0 healthy
   [[ ${lines[0]} == *'gpu=UNKNOWN(timeout)'* ]]
   # Nothing of the look is left behind.
-  wait_for 5 bash -c '! kill -0 "$1"' gone "$(<"$BATS_TEST_TMPDIR/hung")"
+  wait_for 30 bash -c '! kill -0 "$1"' gone "$(<"$BATS_TEST_TMPDIR/hung")"
 }
 
 @test "patrol: what a GPU does not tell is UNKNOWN, never idle (case 81)" {
@@ -353,7 +353,7 @@ since() { # <seconds>    the figures were kept so long ago
   for i in 1 2 3; do patrol >/dev/null || [[ $? -eq 69 ]]; done
   [[ $(find "$BOX" -exec stat -c '%n %s %Y %Z %i' {} + | sort) == "$before" ]]
   # The brackets: the look itself has no such word in its own command line.
-  wait_for 5 bash -c "! grep -lsz '$BATS_TEST_TMPDIR/sshd/[l]ogin' /proc/[0-9]*/cmdline"
+  wait_for 30 bash -c "! grep -lsz '$BATS_TEST_TMPDIR/sshd/[l]ogin' /proc/[0-9]*/cmdline"
 }
 
 @test "patrol: its own command line is no process of the run; those with the run's id are (T33, F36)" {

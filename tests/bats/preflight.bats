@@ -230,7 +230,7 @@ cgroup() { # a faked machine under FAKE_ROOT with these "file=text" in its cgrou
     # Under nohup the whole test run ignores a hangup, and a shell cannot take that back.
     DETACH=tmux PY=$BATS_TEST_TMPDIR/no env --default-signal=HUP bash "$BOX/preflight.sh" >/dev/null 2>&1 3>&- &
     pid=$!
-    wait_for 20 test -s "$BATS_TEST_TMPDIR/asked"
+    wait_for 30 test -s "$BATS_TEST_TMPDIR/asked"
     dir=/tmp/gr-$EUID-try$pid
     [[ -n $(ls -d "$dir"*) ]]
     kill "-$sig" "$pid"
@@ -241,7 +241,7 @@ cgroup() { # a faked machine under FAKE_ROOT with these "file=text" in its cgrou
   shim python '[[ $1 != --version ]] || exit 0; echo "$TMPDIR" >"'"$BATS_TEST_TMPDIR"'/trial"; exec sleep 20'
   PY=$SHIM/python bash "$BOX/preflight.sh" >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 20 test -s "$BATS_TEST_TMPDIR/trial"
+  wait_for 30 test -s "$BATS_TEST_TMPDIR/trial"
   dir=$(<"$BATS_TEST_TMPDIR/trial")
   [[ $dir == /tmp/gpu-runbook.* ]] || fail "$dir"
   kill "$pid"

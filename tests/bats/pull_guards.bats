@@ -219,7 +219,7 @@ open(sys.argv[1], "wb").write(torch_zip(state_dict({"m": tensor("FloatStorage", 
   mkdir -p "$L/.partial"
   bash -c 'exec -a pull.sh sleep 300' >/dev/null 2>&1 3>&- &
   local pid=$!
-  wait_for 5 grep -qa '^pull.sh' "/proc/$pid/cmdline"
+  wait_for 30 grep -qa '^pull.sh' "/proc/$pid/cmdline"
   echo "$pid" >"$L/.partial/lock"
   run --separate-stderr here
   kill "$pid"

@@ -97,7 +97,7 @@ make_data() {
   (cd "$D/code.git" && exec "$BATS_TEST_TMPDIR/git-fetch" 60) >/dev/null 2>&1 3>&- &
   git=$!
   at_work() { [[ $(<"/proc/$git/comm") == git-fetch ]]; }
-  wait_for 5 at_work
+  wait_for 30 at_work
   run --separate-stderr push_local
   kill "$git"
   [[ $status -eq 74 && $stderr == *'could not lock'*'another push'* && -e $D/code.git/refs/heads/main.lock ]] || fail_with 'a living git'

@@ -36,13 +36,13 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   cell b ok
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
   local first=$!
-  wait_for 10 told_of_b
+  wait_for 30 told_of_b
   queue --only b
   [[ $status -eq 0 ]]
   bundled b
   # What was looked at long ago is looked at again.
   long_ago() { (($(date +%s) - $(stat -c %Y "$D"/state/.b.json.*.tmp) >= 3)); }
-  wait_for 10 long_ago
+  wait_for 30 long_ago
   : >"$D/go"
   wait "$first"
   [[ $(starts b) -eq 1 && $(<"$HOME/said") == *'cell b: done already'* ]]
@@ -56,7 +56,7 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   cell b ok
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
   local first=$!
-  wait_for 10 told_of_b
+  wait_for 30 told_of_b
   # As if another had just done it: all that it would have left.
   RUN=other DATA_DIR=$HOME/other DURABLE_DIR=$HOME/durable
   mkdir -p "$DATA_DIR/other" "$DURABLE_DIR/other" && cp "$D/run.json" "$DATA_DIR/other/" && cp "$D/run.json" "$DURABLE_DIR/other/"
@@ -74,10 +74,10 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   cell b ok
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
   local first=$! file
-  wait_for 10 told_of_b
+  wait_for 30 told_of_b
   for file in "$B"/.syncing/b.*; do kill -TERM "${file##*.}"; done
   nothing_left() { ! left_of_b; }
-  wait_for 10 nothing_left
+  wait_for 30 nothing_left
   : >"$D/go"
   wait "$first"
   [[ $(starts b) -eq 1 ]]
@@ -141,11 +141,11 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   cell b ok
   PATH=$HOME/bin:$PATH bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
   local queue=$! rc=0
-  wait_for 10 test -s "$HOME/hung"
-  wait_for 10 test -e "$D/cells/a/ready"
+  wait_for 30 test -s "$HOME/hung"
+  wait_for 30 test -e "$D/cells/a/ready"
   kill -TERM "$queue"
   over() { ! kill -0 "$queue" 2>/dev/null; }
-  wait_for 15 over || rc=1
+  wait_for 30 over || rc=1
   kill "$(<"$HOME/hung")"
   ((rc == 0))
   wait "$queue" || rc=$?
@@ -159,10 +159,10 @@ saver() { printf 's\tbash trainer.sh ok; mkdir -p "$CELL_DIR/ckpts"; echo 1 >"$C
   # shellcheck disable=SC2016 # for the shells that it is handed to
   bash -c 'bash -c "until read -r name </proc/\$PPID/comm && [[ \$name == sleep ]]; do read -r -t 0.02 <> <(:); done" & echo $! >"$1"; exec sleep 60' - "$HOME/zombie" 3>&- &
   local parent=$! dead
-  wait_for 10 test -s "$HOME/zombie"
+  wait_for 30 test -s "$HOME/zombie"
   dead=$(<"$HOME/zombie")
   is_zombie() { grep -q '^State:.Z' "/proc/$dead/status"; }
-  wait_for 10 is_zombie
+  wait_for 30 is_zombie
   mkdir -p "$D/state" "$B/records"
   echo 0 >"$D/state/.a.json.$dead.tmp"
   echo 0 >"$B/records/.a.json.$dead.tmp"
@@ -208,7 +208,7 @@ STUB
   printf 'a\t((CELL_RESUME == 0)) || exit 3; : >"$CELL_DIR/ready"; while :; do read -r -t 0.1 <> <(:) || :; done\n' >"$Q"
   bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
   local one=$!
-  wait_for 10 test -e "$D/cells/a/ready"
+  wait_for 30 test -e "$D/cells/a/ready"
   kill -KILL "$one"
   wait "$one" || :
   compgen -G "$B/.syncing/a.*"

@@ -207,7 +207,7 @@ teardown() { cells_teardown; }
   cell a slow 40 0.1
   bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 test -s "$D/cells/a/latest.pth"
+  wait_for 30 test -s "$D/cells/a/latest.pth"
   # All of them at once, as a memory killer or a person may: what watches the cell beside run_one too.
   for file in /proc/[0-9]*/stat; do
     { read -r stat <"$file"; } 2>/dev/null || continue
@@ -221,7 +221,7 @@ teardown() { cells_teardown; }
   sed -i 's/slow 40 0.1/slow 40 0.1/' "$Q"
   bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>"$HOME/err" 3>&- &
   pid=$!
-  wait_for 10 grep -q 'resume 1' "$D/logs/a/attempt-002.log"
+  wait_for 30 grep -q 'resume 1' "$D/logs/a/attempt-002.log"
   [[ ! -e $D/DOUBLED ]]
   grep -q 'left process' "$HOME/err"
   kill -TERM $pid
@@ -234,10 +234,10 @@ teardown() { cells_teardown; }
   sed 's/^readonly WALL_S=[0-9]*/readonly WALL_S=0/; s/^readonly STALL_S=[0-9]*/readonly STALL_S=0/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
   bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 test -e "$D/cells/a/ready"
+  wait_for 30 test -e "$D/cells/a/ready"
   kill -KILL $pid
   wait $pid 2>/dev/null || :
-  wait_for 15 nothing_alive
+  wait_for 30 nothing_alive
   # It saved; nobody has recorded an end, so it is unknown, and it is not called a success.
   [[ -s $D/cells/a/stamp && $(state a) == running && ! -e $B/records/a.json ]]
 }
@@ -265,7 +265,7 @@ os.execvp(sys.argv[1], sys.argv[1:])'
     cell "s$signal" saves
     "$PYTHON" -c "$fresh" bash "$BOX/run_one.sh" --queue "$Q" "s$signal" >/dev/null 2>&1 3>&- &
     pid=$!
-    wait_for 10 test -e "$D/cells/s$signal/ready"
+    wait_for 30 test -e "$D/cells/s$signal/ready"
     sent=$EPOCHREALTIME
     kill "-$signal" $pid
     rc=0
@@ -284,10 +284,10 @@ os.execvp(sys.argv[1], sys.argv[1:])'
   sed 's/^\(readonly [A-Z_]*GRACE_S\)=[0-9]*/\1=1/' "$BOX/run_one.sh" >"$BATS_TEST_TMPDIR/run_one.sh"
   bash "$BATS_TEST_TMPDIR/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 test -e "$D/cells/a/ready"
+  wait_for 30 test -e "$D/cells/a/ready"
   kill -TERM $pid
   # Not by wait alone: where nobody kills the trainer, that would never end.
-  wait_for 20 not kill -0 $pid
+  wait_for 30 not kill -0 $pid
   rc=0
   wait $pid || rc=$?
   [[ $rc -eq 143 ]]
@@ -311,16 +311,16 @@ os.execvp(sys.argv[1], sys.argv[1:])'
       *) bash "$BOX/run_one.sh" --queue "$Q" $way >/dev/null 2>"$HOME/$way" 3>&- & ;;
     esac
     pid=$!
-    wait_for 20 test -e "$D/cells/$way/ready"
+    wait_for 30 test -e "$D/cells/$way/ready"
     [[ $way == limit ]] || kill -TERM $pid
-    wait_for 20 test -e "$D/cells/$way/told"
+    wait_for 30 test -e "$D/cells/$way/told"
     if [[ $way == twice ]]; then
       # Not while it still handles the first one: bash may count two as one.
-      wait_for 20 grep -q 'has 2 s to save' "$HOME/$way"
+      wait_for 30 grep -q 'has 2 s to save' "$HOME/$way"
       kill -TERM $pid
     fi
     if [[ $way == platform ]]; then
-      wait_for 20 not kill -0 $pid
+      wait_for 30 not kill -0 $pid
       [[ ! -e $D/cells/$way/best.pth ]]
       grep -q 'has 2 s to save' "$HOME/$way" || fail_with "$(<"$HOME/$way")"
       continue
@@ -328,7 +328,7 @@ os.execvp(sys.argv[1], sys.argv[1:])'
     # Longer than the platform's limit, which would have killed it by then.
     sleep 2.5
     touch "$D/cells/$way/go"
-    wait_for 20 not kill -0 $pid || fail_with "$way: $(<"$HOME/$way") $(ps -o pid,ppid,stat,args --forest -g $pid)"
+    wait_for 30 not kill -0 $pid || fail_with "$way: $(<"$HOME/$way") $(ps -o pid,ppid,stat,args --forest -g $pid)"
     [[ -s $D/cells/$way/best.pth ]] || fail_with "$way: killed before it had saved: $(<"$HOME/$way")"
   done
   is limit failed stuck

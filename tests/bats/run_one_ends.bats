@@ -58,7 +58,7 @@ teardown() { cells_teardown; }
   cell a talks
   bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 grep -q 'line 9' "$D/logs/a/attempt-001.log"
+  wait_for 30 grep -q 'line 9' "$D/logs/a/attempt-001.log"
   pkill_trainer=$(awk 'END {print $4}' "$D/starts.a")
   kill -KILL "$pkill_trainer"
   wait $pid || [[ $? -eq 137 ]]

@@ -133,7 +133,7 @@ teardown() { cells_teardown; }
   cell d ok
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/out" 2>"$HOME/err" 3>&- &
   pid=$!
-  wait_for 10 test -s "$D/cells/b/latest.pth"
+  wait_for 30 test -s "$D/cells/b/latest.pth"
   kill -TERM $pid
   rc=0
   wait $pid || rc=$?
@@ -158,7 +158,7 @@ teardown() { cells_teardown; }
   cell b ok
   bash "$BOX/run_queue.sh" --queue "$Q" >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 test -s "$D/cells/a/latest.pth"
+  wait_for 30 test -s "$D/cells/a/latest.pth"
   kill -KILL $pid
   wait $pid 2>/dev/null || :
   rm -rf "${TMPDIR:?}"/*
@@ -167,7 +167,7 @@ teardown() { cells_teardown; }
   [[ $status -eq 75 ]]
   sum_is 2 1 0 0 1
   : >"$HOME/go"
-  wait_for 20 test -e "$B/records/a.json"
+  wait_for 30 test -e "$B/records/a.json"
   queue
   [[ $status -eq 0 && ! -e $D/DOUBLED && $(starts a) -eq 1 ]]
 }
@@ -216,7 +216,7 @@ teardown() { cells_teardown; }
   cell a 'slow 20 0.1'
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/out" 2>/dev/null 3>&- &
   pid=$!
-  wait_for 10 test -s "$D/cells/a/latest.pth"
+  wait_for 30 test -s "$D/cells/a/latest.pth"
   cell b ok
   wait $pid
   output=$(cat "$HOME/out") status=0 stderr=''
@@ -296,7 +296,7 @@ teardown() { cells_teardown; }
   cell a 'ok; until [[ -e $HOME/go ]]; do read -r -t 0.05 <> <(:) || :; done'
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/out" 2>/dev/null 3>&- &
   pid=$!
-  wait_for 10 test -s "$D/cells/a/metrics.json"
+  wait_for 30 test -s "$D/cells/a/metrics.json"
   printf 'b\tbash trainer.sh ok\n' >"$HOME/second"
   bash "$BOX/run_queue.sh" --queue "$HOME/second" --only b >/dev/null 2>&1 3>&-
   : >"$HOME/go"
@@ -403,8 +403,8 @@ teardown() { cells_teardown; }
   cell c ok
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
   local queue=$!
-  wait_for 10 test -e "$D/starts.a"
-  wait_for 10 is_waiting
+  wait_for 30 test -e "$D/starts.a"
+  wait_for 30 is_waiting
   # shellcheck disable=SC2046 # a number
   kill -9 $(waiting)
   wait "$queue"
@@ -414,10 +414,10 @@ teardown() { cells_teardown; }
   cell e ok
   bash "$BOX/run_queue.sh" --queue "$Q" >"$HOME/said" 2>&1 3>&- &
   queue=$!
-  wait_for 10 test -e "$D/starts.d"
-  wait_for 10 is_waiting
+  wait_for 30 test -e "$D/starts.d"
+  wait_for 30 is_waiting
   kill -9 "$queue"
-  wait_for 10 nobody_waits
+  wait_for 30 nobody_waits
   [[ $(starts e) -eq 0 ]]
 }
 

@@ -108,12 +108,12 @@ teardown() { formal_teardown; }
   : >"$HOLD"
   bash "$BOX/smoke.sh" 3>&- &
   pid=$!
-  wait_for 10 trainer_runs
+  wait_for 30 trainer_runs
   kill -TERM "$pid"
   rc=0
   wait "$pid" || rc=$?
   [[ $rc -eq 143 && -z $(ls -A "$SCRATCH/gpu-runbook") ]]
-  wait_for 10 no_trainer
+  wait_for 30 no_trainer
 }
 
 # Trackers are off; the interpreter and the cell's own folder are there (S55 F21).

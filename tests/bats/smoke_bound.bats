@@ -123,7 +123,7 @@ edited() { # <member> <text> : and signed, as if the smoke had written it
   : >"$HOLD"
   bash "$BOX/smoke.sh" 3>&- >/dev/null 2>&1 &
   pid=$!
-  wait_for 10 trainer_runs
+  wait_for 30 trainer_runs
   kill -KILL "$pid"
   formal plan
   refused 77 "'failed'" 'has not ended'

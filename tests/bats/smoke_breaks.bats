@@ -27,9 +27,9 @@ small() { # <mount's options> : a tiny disk
   : >"$HOLD"
   bash "$BOX/smoke.sh" >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 trainer_runs
+  wait_for 30 trainer_runs
   kill -KILL "$pid"
-  wait_for 10 no_trainer
+  wait_for 30 no_trainer
   [[ -n $(ls -A "$SCRATCH/gpu-runbook") ]]
   # A folder that is not ours, one of a smoke that lives, one of another machine, one without a mark that holds something: they
   # stay. One that was made and not marked, one half removed, and the copy of a checkpoint that was being timed: they go.
@@ -63,7 +63,7 @@ small() { # <mount's options> : a tiny disk
     wait_for 30 test -s "$DATA_DIR/attempt"
     kill -KILL "$pid"
     gone() { ! kill -0 "$(<"$DATA_DIR/attempt")" 2>/dev/null; }
-    wait_for 10 gone
+    wait_for 30 gone
   done
 }
 
@@ -73,12 +73,12 @@ small() { # <mount's options> : a tiny disk
   # Under nohup the whole test run ignores it, and a shell cannot take that back.
   env --default-signal=HUP bash "$BOX/smoke.sh" >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 trainer_runs
+  wait_for 30 trainer_runs
   kill -HUP "$pid"
   rc=0
   wait "$pid" || rc=$?
   [[ $rc -eq 129 && -z $(ls -A "$SCRATCH/gpu-runbook") ]]
-  wait_for 10 no_trainer
+  wait_for 30 no_trainer
 }
 
 # S55: a process that left the trial's group does not live on, in a smoke and in the drill.

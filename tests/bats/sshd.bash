@@ -46,7 +46,7 @@ sshd_launch() {
   : >"$SSHD_LOG"
   ${SSHD_VIA[@]+"${SSHD_VIA[@]}"} "$SSHD" -D -e -f "$SSHD_DIR/config" >>"$SSHD_LOG" 2>&1 3>&- &
   SSHD_PID=$!
-  wait_for 10 grep -qE 'Server listening|Cannot bind|fatal' "$SSHD_LOG" || :
+  wait_for 30 grep -qE 'Server listening|Cannot bind|fatal' "$SSHD_LOG" || :
   if grep -q 'Server listening' "$SSHD_LOG"; then return 0; fi
   kill "$SSHD_PID" 2>/dev/null || :
   SSHD_PID=''

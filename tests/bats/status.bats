@@ -37,7 +37,7 @@ P
   cell a 'slow 60 0.1'
   bash "$BOX/run_queue.sh" --queue "$Q" >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 test -s "$D/cells/a/latest.pth"
+  wait_for 30 test -s "$D/cells/a/latest.pth"
   status
   [[ $output == *'running 1'* && $output == *'session alive'* ]]
   kill -TERM $pid
@@ -93,9 +93,9 @@ P
   cell a saves
   bash "$BOX/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
   pid=$!
-  wait_for 10 test -e "$D/cells/a/ready"
+  wait_for 30 test -e "$D/cells/a/ready"
   # Its memory is looked at after a second; only what lies there besides is made old.
-  wait_for 10 test -s "$D/logs/a/.peak"
+  wait_for 30 test -s "$D/logs/a/.peak"
   cp "$Q" "$D/queue.tsv"
   find "$D/cells/a" "$D/logs/a" -type f ! -name .peak -exec touch -d '1 hour ago' {} +
   touch "$D/logs/a/.peak"

@@ -191,7 +191,7 @@ FAKE
   "$BATS_TEST_TMPDIR/bin/rsync" "$B" >/dev/null 2>&1 3>&- &
   local pid=$!
   BACKGROUND+=("$pid")
-  wait_for 5 grep -qz "$B" "/proc/$pid/cmdline"
+  wait_for 30 grep -qz "$B" "/proc/$pid/cmdline"
   teardown_run
   echo >"$B/latch"
   wait "$pid"
@@ -206,7 +206,7 @@ FAKE
   pid=$!
   BACKGROUND+=("$pid")
   printf '#!/bin/sh\nprintf "%s, python\\n"\n' "$pid" >"$BATS_TEST_TMPDIR/bin/nvidia-smi"
-  wait_for 5 grep -qz "^RUN_ID=$RUN_ID" "/proc/$pid/environ"
+  wait_for 30 grep -qz "^RUN_ID=$RUN_ID" "/proc/$pid/environ"
   teardown_run
   echo >"$BATS_TEST_TMPDIR/latch"
   wait "$pid"

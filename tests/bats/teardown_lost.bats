@@ -87,7 +87,7 @@ load teardown_state
   (cd "$BATS_TEST_TMPDIR/elsewhere" && exec bash run_one.sh "$D/latch") >/dev/null 2>&1 3>&- &
   local pid=$!
   BACKGROUND+=("$pid")
-  wait_for 5 grep -qz "$D" "/proc/$pid/cmdline"
+  wait_for 30 grep -qz "$D" "/proc/$pid/cmdline"
   teardown_run
   echo >"$D/latch"
   wait "$pid"

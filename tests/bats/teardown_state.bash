@@ -108,7 +108,7 @@ start_box() {
       "ForceCommand PATH=$dir/bin:/usr/local/bin:/usr/bin:/bin bash -s" >"$dir/config"
     if "$sshd" -f "$dir/config" -E "$dir/log"; then break; fi
   done
-  wait_for 10 test -s "$dir/pid"
+  wait_for 30 test -s "$dir/pid"
   SSHD_PID=$(<"$dir/pid")
   # ssh finds the alias in the system's place only: a shim hands it ours.
   printf '%s\n' 'Host testbox' '  HostName 127.0.0.1' "  Port $port" "  User $user" "  IdentityFile $dir/id" '  IdentitiesOnly yes' >"$dir/client"
