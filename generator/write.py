@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -99,13 +100,13 @@ def _write_locked(target: Path, files: dict[str, Output], record: bytes, force: 
     stale = sorted((set(known) | set(half)) - set(files))
     _no_way_out(target, [*files, *stale])
     _sweep(target, [*files, *stale, "SOURCES.json"])
-    foreign = _foreign(target, files, stale, known, half)
+    foreign, same = _compare(target, files, stale, known, half)
     if foreign and not force:
         raise Refused(
             f"{target}: {'; '.join(foreign)}; nothing was written; "
             "move your change into the template or the profile, or overwrite it with --force (make: force=1)"
         )
-    changed = [path for path in files if not _same(target / path, files[path])]
+    changed = [path for path in files if path not in same]
     gone = [path for path in stale if os.path.lexists(target / path)]
     for path in [*changed, *gone, "SOURCES.json"]:
         if (target / path).is_dir() and not (target / path).is_symlink():
@@ -214,29 +215,29 @@ def _inside(path: str) -> bool:
     return bool(parts) and not Path(path).is_absolute() and ".." not in parts and "\0" not in path
 
 
-def _foreign(target: Path, files: dict[str, Output], stale: list[str], known: dict, half: dict) -> list[str]:
-    """What stands where we would write and is not ours, in words."""
-    out = []
+def _compare(target: Path, files: dict[str, Output], stale: list[str], known: dict, half: dict) -> tuple[list[str], set[str]]:
+    """What stands where we would write and is not ours, in words; and which files are as they should be.
+
+    Of a file's mode only the execute bit counts, for the umask of a clone is its own.
+    """
+    foreign, same = [], set()
     for path in [*files, *stale]:
         place = target / path
-        if not os.path.lexists(place):
+        try:
+            mode = os.lstat(place).st_mode
+        except (OSError, ValueError):
             continue
-        if place.is_symlink() or not place.is_file():
-            out.append(f"{path} was not made by this compiler")
+        if not stat.S_ISREG(mode):
+            foreign.append(f"{path} was not made by this compiler")
             continue
         data = place.read_bytes()
         if path in files and data == files[path].data:
+            if bool(mode & 0o100) == files[path].executable:
+                same.add(path)
             continue
         if digest(data) not in known.get(path, set()) | half.get(path, set()):
-            out.append(f"{path} was edited by hand" if path in known else f"{path} was not made by this compiler")
-    return out
-
-
-def _same(place: Path, output: Output) -> bool:
-    """True where the file is there with this content; of its mode only the execute bit counts, for the umask of a clone is its own."""
-    if place.is_symlink() or not place.is_file() or place.read_bytes() != output.data:
-        return False
-    return bool(place.stat().st_mode & 0o100) == output.executable
+            foreign.append(f"{path} was edited by hand" if path in known else f"{path} was not made by this compiler")
+    return foreign, same
 
 
 def _stage(place: Path, data: bytes, mode: int) -> Path:
