@@ -23,15 +23,12 @@ detach_have() { # <primitive>    returns: 0 where its tool is on PATH
 detach_tmux() { # <socket> <words...>
   local socket=$1
   shift
-  detach_asked env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
+  within 15 env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
 }
 detach_screen() { # <socket folder> <words...>
   local socket=$1
   shift
-  detach_asked env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
-}
-detach_asked() { # <words...>
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 15 "$@"; else "$@"; fi
+  within 15 env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
 }
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.

@@ -24,3 +24,10 @@ same_process() { # <pid> <start ticks>
   local REPLY
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
+
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1
+  shift
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}

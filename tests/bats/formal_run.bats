@@ -360,7 +360,7 @@ SH
   local pid
   need_tool tmux timeout
   export DETACH=tmux
-  sed -i 's/timeout 15 "\$@"/timeout 2 "$@"/' "$BOX/formal_run.sh"
+  sed -i 's/within 15 /within 2 /' "$BOX/formal_run.sh"
   smoked
   : >"$HOLD"
   formal start

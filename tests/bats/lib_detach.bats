@@ -9,6 +9,8 @@ setup() {
   # shellcheck source=/dev/null
   source "$ROOT/templates/lib/log.bash"
   # shellcheck source=/dev/null
+  source "$ROOT/templates/lib/proc.bash"
+  # shellcheck source=/dev/null
   source "$ROOT/templates/lib/detach.bash"
   ID=t$BATS_TEST_NUMBER$$$RANDOM
   WORK=$BATS_TEST_TMPDIR

@@ -44,6 +44,20 @@ SHIM
   sum_is 2 1 1 0 0
 }
 
+@test "a lock on the roster whose owner lives is waited for, said, and not taken away (S51, T17)" {
+  local ticks
+  cell a ok
+  mkdir -p "$D" "$HOME/box" && cp "$BOX"/* "$HOME/box/"
+  sed -i 's/n < 200; n++/n < 3; n++/' "$HOME/box/run_queue.sh"
+  ticks=$(sed 's/.*) //' "/proc/$$/stat" | cut -d ' ' -f 20)
+  printf '%s %s %s %s\n' "$(</proc/sys/kernel/hostname)" "$(</proc/sys/kernel/random/boot_id)" $$ "$ticks" >"$D/.queue.lock"
+  cp "$D/.queue.lock" "$HOME/lock"
+  run --separate-stderr bash "$HOME/box/run_queue.sh" --queue "$Q"
+  [[ $status -eq 0 && $stderr == *'.queue.lock could not be had'*'remove it'* ]] || fail_with said
+  cmp "$HOME/lock" "$D/.queue.lock"
+  sum_is 1 1 0 0 0
+}
+
 @test "a cell that has run and whose record cannot be written stops the queue with 73, and is not run again and again (S81, S108)" {
   # A file in the place of the folder: who waits ahead of its turn would make the folder anew.
   printf 'a\tbash trainer.sh ok; rm -rf "$CELL_DIR/../../state"; : >"$CELL_DIR/../../state"\n' >"$Q"

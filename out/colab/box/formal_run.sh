@@ -399,6 +399,13 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1
+  shift
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}
+
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
 # needs: exit log
 
@@ -1094,24 +1101,27 @@ check_places() { # reads merge_queue's own: source names known mine of n
 
 # One merges at a time: a roster written by another in between would lose its names to ours, or ours to its. A dead one's lock is
 # nobody's, and nobody waits for ever.
-lock_roster() {
+lock_roster() { # returns: 1 where it could not be had
   local REPLY here host boot pid ticks n
   this_host
   here=$REPLY
   this_boot_id
   here+=" $REPLY"
-  start_ticks $$ || return 0
+  start_ticks $$ || return 1
   for ((n = 0; n < 200; n++)); do
     set -C
-    if { printf '%s %s %s\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then n=200; fi
+    if { printf '%s %s %s\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then set +C && return 0; fi
     set +C
-    ((n < 200)) && [[ -e $D/.queue.lock ]] || continue
+    [[ -e $D/.queue.lock ]] || continue
     if { read -r host boot pid ticks <"$D/.queue.lock"; } 2>/dev/null && { [[ "$host $boot" != "$here" || $pid == "$$" ]] || ! same_process "$pid" "$ticks"; }; then
       unlock_roster
     else
       idle 0.1
     fi
   done
+  [[ ! -e $D/.queue.lock ]] ||
+    log "$D/.queue.lock could not be had in 20 s: going on without it; if no other run_queue is at work on this run, remove it"
+  return 1
 }
 unlock_roster() {
   rm -f -- "$D/.queue.lock"
@@ -1155,9 +1165,12 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
   if [[ -z ${ROSTER_LOCKED-} ]]; then
     local ROSTER_LOCKED=1
-    lock_roster
-    merge_queue
-    unlock_roster
+    if lock_roster; then
+      merge_queue
+      unlock_roster
+    else
+      merge_queue
+    fi
     return
   fi
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
@@ -1444,15 +1457,12 @@ detach_dir() { # <start id>    returns: 0, or 74 where it cannot be made
 detach_tmux() { # <socket> <words...>
   local socket=$1
   shift
-  detach_asked env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
+  within 15 env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
 }
 detach_screen() { # <socket folder> <words...>
   local socket=$1
   shift
-  detach_asked env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
-}
-detach_asked() { # <words...>
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 15 "$@"; else "$@"; fi
+  within 15 env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
 }
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.

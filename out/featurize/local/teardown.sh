@@ -639,6 +639,13 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1
+  shift
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}
+
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
 # needs: exit log path proc ssh
 
@@ -664,10 +671,6 @@ look_at_box() { # reads: DATA_DIR DURABLE_DIR RUN SHARED_MACHINE DATA_MOUNT DURA
   [[ $SHARED_MACHINE == true ]] || look_strays
 }
 
-look_bounded() { # <words...>    no dead mount and no dead driver makes us wait for ever
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 60 "$@"; else "$@"; fi
-}
-
 # A tier that is not attached looks as if there were no run: say that it cannot be told.
 look_tier() { # <folder on it> <its mount point, or empty where no mount proves it>
   local mount=$2 line fields
@@ -683,14 +686,14 @@ look_tier() { # <folder on it> <its mount point, or empty where no mount proves 
 
 look_size() { # <folder>    prints kilobytes, or unknown
   local text
-  text=$(look_bounded du -sk -- "$1" 2>/dev/null) || text=
+  text=$(within 60 du -sk -- "$1" 2>/dev/null) || text=
   text=${text%%[!0-9]*}
   printf '%s' "${text:-unknown}"
 }
 
 look_count() { # <folder>    prints how many files, or unknown
   local text
-  text=$(look_bounded find "$1" -type f 2>/dev/null | wc -l) || text=
+  text=$(within 60 find "$1" -type f 2>/dev/null | wc -l) || text=
   text=${text//[!0-9]/}
   printf '%s' "${text:-unknown}"
 }
@@ -733,7 +736,7 @@ look_newer() {
     [[ ! -d $file ]] || there+=("$file")
   done
   ((${#there[@]} == 0)) || {
-    first=$(look_bounded find "${there[@]}" -type f ! -name '.*' -newer "$B/PULL_MANIFEST.json" 2>&1 | head -n 1) || first=${first:-"what is newer cannot be told"}
+    first=$(within 60 find "${there[@]}" -type f ! -name '.*' -newer "$B/PULL_MANIFEST.json" 2>&1 | head -n 1) || first=${first:-"what is newer cannot be told"}
     [[ -z $first ]] || printf 'newer %s was written after the manifest\n' "$first"
   }
   [[ -e $D/queue.tsv ]] || return 0
@@ -772,7 +775,7 @@ look_strays() {
       # Those beside this run are looked at as other runs.
       [[ ${file%/*/run.json} != "${DATA_DIR%/}" && ${file%/*/run.json} != "${DURABLE_DIR%/}" ]] || continue
       ! look_whole "$file" run/1 || printf 'stray %s %s\n' "$where" "${file%/run.json}"
-    done < <(look_bounded find "$root/" -maxdepth 5 -name run.json -type f 2>/dev/null)
+    done < <(within 60 find "$root/" -maxdepth 5 -name run.json -type f 2>/dev/null)
   done
 }
 
@@ -863,7 +866,7 @@ look_processes() {
 look_gpus() {
   local text pid name id
   command -v nvidia-smi >/dev/null 2>&1 || return 0
-  if ! text=$(look_bounded nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader 2>&1); then
+  if ! text=$(within 60 nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader 2>&1); then
     [[ $text == *'No devices were found'* ]] || printf 'unknown nvidia-smi does not tell which processes use the GPUs\n'
     return 0
   fi
@@ -889,7 +892,7 @@ look_others() { # <data or durable> <folder>
 }
 
 # shellcheck disable=SC2034 # teardown sends these along
-readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process look_bounded look_tier look_size look_count
+readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process within look_tier look_size look_count
   look_whole look_run look_newer look_left look_strays look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)
 
 # lib/lost.bash: what a teardown's verb takes along that is in no verified bundle. A person sees it, or the gate stays shut.

@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "b7aec92a58158845efb9c6de214ffd7f4fc487e7954e6b8e933841fa4c91d5aa",
+ "box_digest": "59382c9ef414f54122739818df18a10c69dc3e9e88824c7c40e232afb2f8d3d2",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -214,14 +214,14 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "d3d380619c18224ef1f315790f0bc410e0d00fbbc7015ed236cc2d8b78a02aac",
-   "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 60 61 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 31 32 34 35 36 186 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 88 89 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 114"
+   "sha256": "dedf9259bc27be4db26322345f2ddfb2d768e64a44951828e4e550ca5045efc3",
+   "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 118 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 119 120 121 122 123 53 54 124 125 126 127 55 56 57 58 59 60 61 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 31 32 34 35 36 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 88 89 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 114"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "7a1ed94a0c226fec27817e8f0548c1db1b9b9085eaa26efe408be483e6e8f14a",
-   "paragraphs": "262 263 2 3 4 5 6 8 9 10 11 12 18 19 20 23 264 26 27 29 30 31 32 34 35 36 37 38 39 41 42 43 44 47 48 49 50 51 119 120 161 265 266 267 268 269 270 271 162 272 163 164 153 154 273 155 156 274 196 197 198 275 199 200 201 202 203 204 205 206 208 276 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 295 296 297 298 186 187 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 114"
+   "sha256": "4aeb680d54039be9b14a04380791c441e4774a144a588a3b9b3e8e7222f69c07",
+   "paragraphs": "263 264 2 3 4 5 6 8 9 10 11 12 18 19 20 23 265 25 26 27 29 30 31 32 34 35 36 37 38 39 41 42 43 44 47 48 49 50 51 120 121 162 266 267 268 269 270 271 272 163 273 164 165 154 155 274 156 157 275 197 198 199 276 200 201 202 203 204 205 206 207 209 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 295 296 297 298 187 188 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 114"
   },
   {
    "name": "queue.tsv",
@@ -233,31 +233,31 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
    "name": "run_one.sh",
    "mode": "0700",
    "sha256": "f9ff765836b43d310c2b3584ec27ee8b99a9a0eb6d324f3e90fa51bed069a6a9",
-   "paragraphs": "324 325 2 3 4 5 326 327 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 328 31 32 33 34 35 36 186 187 329 330 331 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 161 265 266 267 268 332 162 272 60 61 333 334 335 336 299 300 301 302 303 337 338 304 339 305 340 306 307 341 196 197 198 199 200 201 202 203 204 205 206 342 343 344 345 346 347 348 349 350 351 352 132 133 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 114"
+   "paragraphs": "324 325 2 3 4 5 326 327 6 7 8 9 10 11 12 13 14 15 16 17 18 19 117 21 22 23 24 25 26 27 28 29 30 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 119 120 121 122 123 53 54 124 125 126 127 55 56 57 58 59 328 31 32 33 34 35 36 187 188 329 330 331 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 162 266 267 268 269 332 163 273 60 61 333 334 335 336 299 300 301 302 303 337 338 304 339 305 340 306 307 341 197 198 199 200 201 202 203 204 205 206 207 342 343 344 345 346 347 348 349 350 351 352 133 134 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 114"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "ad11a5307e2b43e3907fdd83bb2965917f73a353d22e69e2ddb8c7dc6a01b65e",
-   "paragraphs": "417 418 2 3 4 5 326 327 6 7 8 9 10 11 12 13 14 15 17 18 19 419 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 118 119 120 121 122 53 54 123 124 125 126 55 56 57 58 59 31 32 34 35 36 186 187 329 330 331 132 133 134 135 136 137 138 60 61 127 128 129 130 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 161 265 266 267 268 332 162 196 197 199 200 201 202 203 204 205 206 447 448 449 450 451 452 453 454 455 456 457 458 459 460 114"
+   "sha256": "bf79fdbaf12a6b711c8f396295984ee595742c55954a62d602e7f2578bed638f",
+   "paragraphs": "417 418 2 3 4 5 326 327 6 7 8 9 10 11 12 13 14 15 17 18 19 419 21 22 23 24 25 26 27 29 30 37 43 44 45 46 47 48 49 50 51 52 119 120 121 122 123 53 54 124 125 126 127 55 56 57 58 59 31 32 34 35 36 187 188 329 330 331 133 134 135 136 137 138 139 60 61 128 129 130 131 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 162 266 267 268 269 332 163 197 198 200 201 202 203 204 205 206 207 447 448 449 450 451 452 453 454 455 456 457 458 459 460 114"
   },
   {
    "name": "session.sh",
    "mode": "0700",
    "sha256": "6c5bdf868310aa64ef9d5023ef86bbe4cd006d0a44c1d052b36b763b49bd7eb2",
-   "paragraphs": "461 462 2 3 4 5 6 8 9 10 11 12 13 14 18 21 22 23 463 43 44 25 47 48 49 50 51 52 132 133 464 465 466 467 468 469 470 471 472 473 474 475 476 477 478 479 480 481 482 114"
+   "paragraphs": "461 462 2 3 4 5 6 8 9 10 11 12 13 14 18 21 22 23 463 43 44 25 47 48 49 50 51 52 133 134 464 465 466 467 468 469 470 471 472 473 474 475 476 477 478 479 480 481 482 114"
   },
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "eeea256e623e2bf7743b39db3b8e72d92fbb1d9480347b9c2bfd8e927919b58a",
-   "paragraphs": "483 484 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 485 25 26 27 28 29 30 31 486 37 47 48 49 50 51 52 118 139 140 141 142 143 144 145 186 187 329 330 331 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 228 229 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 533 534 535 161 265 266 267 268 332 162 299 300 301 302 303 337 304 339 305 306 307 536 537 538 539 540 541 542 114"
+   "sha256": "44d9733090c333b068bc39effc8b1d035c470a793452c47927f7fe04f5f1a04b",
+   "paragraphs": "483 484 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 485 118 25 26 27 28 29 30 31 486 37 47 48 49 50 51 52 119 140 141 142 143 144 145 146 187 188 329 330 331 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 229 230 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 533 534 535 162 266 267 268 269 332 163 299 300 301 302 303 337 304 339 305 306 307 536 537 538 539 540 541 542 114"
   },
   {
    "name": "status.sh",
    "mode": "0700",
    "sha256": "0f6db9d42c309b2d592d48ff4b67bedc2de90dc3a51f6740890d261fc1fcb4ab",
-   "paragraphs": "543 544 2 3 4 5 6 7 8 9 10 11 12 14 18 19 545 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 127 128 129 130 131 165 167 168 169 170 546 547 548 549 550 551 552 553 554 555 556 557 114"
+   "paragraphs": "543 544 2 3 4 5 6 7 8 9 10 11 12 14 18 19 545 22 23 24 25 26 27 28 37 38 39 41 42 47 48 49 50 51 52 55 56 57 58 59 60 61 128 129 130 131 132 166 168 169 170 171 546 547 548 549 550 551 552 553 554 555 556 557 114"
   }
  ]
 }
@@ -2119,6 +2119,13 @@ record_close() {
   RECORD+=$'\\n''}'$'\\n'
 }
 
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1
+  shift
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}
+
 # Digest of the folder that this script lies in, into REPLY: which scripts these are.
 box_digest() { # <folder box/>
   local HASH_TOOL=${HASH_TOOL-} file said='' text=''
@@ -2459,24 +2466,27 @@ check_places() { # reads merge_queue's own: source names known mine of n
 
 # One merges at a time: a roster written by another in between would lose its names to ours, or ours to its. A dead one's lock is
 # nobody's, and nobody waits for ever.
-lock_roster() {
+lock_roster() { # returns: 1 where it could not be had
   local REPLY here host boot pid ticks n
   this_host
   here=$REPLY
   this_boot_id
   here+=" $REPLY"
-  start_ticks $$ || return 0
+  start_ticks $$ || return 1
   for ((n = 0; n < 200; n++)); do
     set -C
-    if { printf '%s %s %s\\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then n=200; fi
+    if { printf '%s %s %s\\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then set +C && return 0; fi
     set +C
-    ((n < 200)) && [[ -e $D/.queue.lock ]] || continue
+    [[ -e $D/.queue.lock ]] || continue
     if { read -r host boot pid ticks <"$D/.queue.lock"; } 2>/dev/null && { [[ "$host $boot" != "$here" || $pid == "$$" ]] || ! same_process "$pid" "$ticks"; }; then
       unlock_roster
     else
       idle 0.1
     fi
   done
+  [[ ! -e $D/.queue.lock ]] ||
+    log "$D/.queue.lock could not be had in 20 s: going on without it; if no other run_queue is at work on this run, remove it"
+  return 1
 }
 unlock_roster() {
   rm -f -- "$D/.queue.lock"
@@ -2520,9 +2530,12 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
   [[ -z ${DRY_QUEUE-} ]] && ((ADDED > 0)) || return 0
   if [[ -z ${ROSTER_LOCKED-} ]]; then
     local ROSTER_LOCKED=1
-    lock_roster
-    merge_queue
-    unlock_roster
+    if lock_roster; then
+      merge_queue
+      unlock_roster
+    else
+      merge_queue
+    fi
     return
   fi
   for ((i = 0; i < ${#QUEUE_NAMES[@]}; i++)); do
@@ -2809,15 +2822,12 @@ detach_dir() { # <start id>    returns: 0, or 74 where it cannot be made
 detach_tmux() { # <socket> <words...>
   local socket=$1
   shift
-  detach_asked env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
+  within 15 env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
 }
 detach_screen() { # <socket folder> <words...>
   local socket=$1
   shift
-  detach_asked env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
-}
-detach_asked() { # <words...>
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 15 "$@"; else "$@"; fi
+  within 15 env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
 }
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.
@@ -4579,8 +4589,12 @@ this_host() { # into REPLY
   REPLY=
   { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
 }
-# lib/hash.bash: SHA-256 by the quickest tool of the box.
-# needs: exit log
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1
+  shift
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}
 
 # CPUs in a list like 0-3,8 (affinity), into REPLY.
 count_list() { # <list>
@@ -4804,13 +4818,9 @@ check_tools() {
   if ! command -v "$PY" >/dev/null 2>&1; then
     row FAIL python "PY=$PY is not there" "$EX_MISSING" "command -v $PY" "set PY to the python of the environment, by its path"
   else
-    said=$(bounded "$PY" --version 2>&1 </dev/null | head -n 1) || said='it does not say its version'
+    said=$(within 60 "$PY" --version 2>&1 </dev/null | head -n 1) || said='it does not say its version'
     row ok python "$(command -v "$PY"), $said"
   fi
-}
-
-bounded() { # <words...>
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 60 "$@"; else "$@"; fi
 }
 
 check_cpu_ram() {
@@ -4963,8 +4973,8 @@ check_detach() {
 check_linger() {
   local said linger kill_setting
   [[ -d ${FAKE_ROOT-}/run/systemd/system ]] && command -v loginctl >/dev/null 2>&1 || return 0
-  linger=$(bounded loginctl show-user "$(id -un)" -p Linger 2>/dev/null) || linger=''
-  said=$(bounded systemd-analyze cat-config systemd/logind.conf 2>/dev/null) || said=''
+  linger=$(within 60 loginctl show-user "$(id -un)" -p Linger 2>/dev/null) || linger=''
+  said=$(within 60 systemd-analyze cat-config systemd/logind.conf 2>/dev/null) || said=''
   kill_setting=$(sed -n 's/^[[:space:]]*KillUserProcesses[[:space:]]*=[[:space:]]*//p' <<<"$said" | tail -n 1)
   case ${linger#Linger=},${kill_setting:-not set} in
     yes,*) row ok linger "lingering is on: sessions outlive a logout" ;;
@@ -5030,7 +5040,7 @@ check_hogs() {
     while IFS= read -r child; do
       [[ -n $child ]] && row note "du $root" "$child"
     done < <(for said in "$root"/* "$root"/.[!.]*; do
-      [[ ! -d $said ]] || bounded du -sk -- "$said/" 2>/dev/null || :
+      [[ ! -d $said ]] || within 60 du -sk -- "$said/" 2>/dev/null || :
     done | sort -rn | head -n 3 | awk '{kb = $1; sub(/^[0-9]+[ \\t]*/, ""); printf "%.2f GB  %s\\n", kb / 1e6, $0}')
   done
 }
@@ -9444,7 +9454,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="393f960e0599e084a3ea84a7e6118592994b4064f77c615364a75dd17e5bcb6b": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="cbecb97649362e101521a8b0e09b3d483e5cbf78bd91370879e39526da3e0093": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

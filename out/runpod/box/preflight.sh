@@ -241,6 +241,13 @@ this_host() { # into REPLY
   REPLY=
   { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
 }
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1
+  shift
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}
+
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
 # needs: exit log
 
@@ -753,15 +760,12 @@ detach_have() { # <primitive>    returns: 0 where its tool is on PATH
 detach_tmux() { # <socket> <words...>
   local socket=$1
   shift
-  detach_asked env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
+  within 15 env -u TMUX -u TMUX_PANE SHELL=/bin/sh TERM="${TERM:-dumb}" tmux -S "$socket" -f /dev/null "$@"
 }
 detach_screen() { # <socket folder> <words...>
   local socket=$1
   shift
-  detach_asked env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
-}
-detach_asked() { # <words...>
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 15 "$@"; else "$@"; fi
+  within 15 env -u STY SCREENDIR="$socket" SHELL=/bin/sh TERM="${TERM:-dumb}" screen -c /dev/null "$@"
 }
 
 # Start WORDS detached. A status of 0 says that the tool took them, not that they run: await a heartbeat. nohup: DETACH_PID.
@@ -1047,13 +1051,9 @@ check_tools() {
   if ! command -v "$PY" >/dev/null 2>&1; then
     row FAIL python "PY=$PY is not there" "$EX_MISSING" "command -v $PY" "set PY to the python of the environment, by its path"
   else
-    said=$(bounded "$PY" --version 2>&1 </dev/null | head -n 1) || said='it does not say its version'
+    said=$(within 60 "$PY" --version 2>&1 </dev/null | head -n 1) || said='it does not say its version'
     row ok python "$(command -v "$PY"), $said"
   fi
-}
-
-bounded() { # <words...>
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout 60 "$@"; else "$@"; fi
 }
 
 check_cpu_ram() {
@@ -1206,8 +1206,8 @@ check_detach() {
 check_linger() {
   local said linger kill_setting
   [[ -d ${FAKE_ROOT-}/run/systemd/system ]] && command -v loginctl >/dev/null 2>&1 || return 0
-  linger=$(bounded loginctl show-user "$(id -un)" -p Linger 2>/dev/null) || linger=''
-  said=$(bounded systemd-analyze cat-config systemd/logind.conf 2>/dev/null) || said=''
+  linger=$(within 60 loginctl show-user "$(id -un)" -p Linger 2>/dev/null) || linger=''
+  said=$(within 60 systemd-analyze cat-config systemd/logind.conf 2>/dev/null) || said=''
   kill_setting=$(sed -n 's/^[[:space:]]*KillUserProcesses[[:space:]]*=[[:space:]]*//p' <<<"$said" | tail -n 1)
   case ${linger#Linger=},${kill_setting:-not set} in
     yes,*) row ok linger "lingering is on: sessions outlive a logout" ;;
@@ -1273,7 +1273,7 @@ check_hogs() {
     while IFS= read -r child; do
       [[ -n $child ]] && row note "du $root" "$child"
     done < <(for said in "$root"/* "$root"/.[!.]*; do
-      [[ ! -d $said ]] || bounded du -sk -- "$said/" 2>/dev/null || :
+      [[ ! -d $said ]] || within 60 du -sk -- "$said/" 2>/dev/null || :
     done | sort -rn | head -n 3 | awk '{kb = $1; sub(/^[0-9]+[ \t]*/, ""); printf "%.2f GB  %s\n", kb / 1e6, $0}')
   done
 }
