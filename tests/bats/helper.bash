@@ -1,7 +1,7 @@
 # helper.bash: what the bats files share. `load helper` at the top of a file; `common_setup` runs by itself in setup()
 # unless the file defines its own, which then calls it first.
 # shellcheck disable=SC2154 # bats and run set BATS_…, status, output and stderr
-# gives: ROOT, HOME and TMPDIR of the test's own, compile_job, refused, fail_nth, box_path_only, busybox_path, wait_for
+# gives: load_libs, ROOT, HOME and TMPDIR of the test's own, compile_job, refused, fail_nth, box_path_only, busybox_path, wait_for
 
 bats_require_minimum_version 1.5.0
 
@@ -14,6 +14,9 @@ PYTHON=$ROOT/.venv/bin/python
 source "$ROOT/node_modules/bats-support/load.bash"
 # shellcheck source=/dev/null # installed by npm
 source "$ROOT/node_modules/bats-assert/load.bash"
+
+# shellcheck source=/dev/null # beside this file
+source "$ROOT/tests/bats/libs.bash"
 
 # What a box must have, and no more (README): bash, coreutils, grep sed awk find tar, git; these are used where they are there.
 readonly BOX_TOOLS='bash [ awk base64 basename cat chmod chown cksum cmp comm cp cut date dd df dirname du echo env expr false find fold git

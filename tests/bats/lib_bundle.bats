@@ -16,14 +16,10 @@ setup() {
 
 # The libraries in a shell of their own, with these values; the rest of the words is a command for it.
 in_lib() {
-  local lib
   (
     set -euo pipefail
     umask 077
-    for lib in exit log path file record proc hash hashes room run results bundle; do
-      # shellcheck source=/dev/null # the libraries under test
-      source "$ROOT/templates/lib/$lib.bash"
-    done
+    load_libs bundle
     list_cell() { begin_list "$1" && end_list "$1"; }
     "$@"
   )
@@ -148,7 +144,7 @@ no_temporary_names() { [[ -z $(find "$B" "$D" -name '.*.tmp' -print) ]]; }
   echo h >"$D/cells/a/deep/.hydra/config.yaml"
   mkfifo "$D/cells/a/deep/pipe"
   cell a
-  run --separate-stderr timeout 20 bash -c "$(declare -f in_lib); $(declare -p ROOT D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF REQUIRED); in_lib sync_cell a"
+  run --separate-stderr timeout 20 bash -c "source \"$ROOT/tests/bats/libs.bash\"; $(declare -f in_lib); $(declare -p ROOT D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF REQUIRED); in_lib sync_cell a"
   [[ $status -eq 0 && $stderr == *'deep/pipe'* ]]
   [[ -z $(find "$B" -type l) ]]
   [[ $(<"$B/final_ckpts/a/best.pth") == outside && $(<"$B/final_ckpts/a/deep/link/x y") == inner ]]

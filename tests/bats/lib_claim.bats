@@ -6,10 +6,7 @@ setup() {
   common_setup
   PROG=test D=$BATS_TEST_TMPDIR/run
   mkdir -p "$D"
-  for lib in exit log path file proc queue claim; do
-    # shellcheck source=/dev/null # a library of the project
-    source "$ROOT/templates/lib/$lib.bash"
-  done
+  load_libs queue claim
   event() { :; }
 }
 

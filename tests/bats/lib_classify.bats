@@ -10,10 +10,7 @@ load helper
 setup() {
   common_setup
   PROG=test
-  for lib in exit log path room evidence classify; do
-    # shellcheck source=/dev/null # a library of the project
-    source "$ROOT/templates/lib/$lib.bash"
-  done
+  load_libs classify
 }
 
 # What a log alone speaks for; nothing is a bug.

@@ -5,8 +5,7 @@ bats_require_minimum_version 1.5.0
 
 setup() {
   common_setup
-  # shellcheck source=/dev/null # a library of the project
-  source "$ROOT/templates/lib/compat.bash"
+  load_libs compat
 }
 # Sleeps of our own, by their environment.
 no_naps() {
@@ -39,8 +38,8 @@ no_naps() {
 # Words that end at once when they are told to are as late as those that do not: many at a time, as a machine under load has it.
 @test "bounded: that time ran out is not lost where the words end at once" {
   # shellcheck disable=SC2016 # the inner shell's own
-  run bash -c 'set -euo pipefail; source "$1"; late() { local rc=0; bounded 1 bash -c "trap \"exit 7\" TERM; sleep 9 & wait" || rc=$?; echo "$rc"; }
-    for ((i = 0; i < 40; i++)); do late & done; wait' x "$ROOT/templates/lib/compat.bash"
+  run bash -c 'set -euo pipefail; source "$1"; load_libs compat; late() { local rc=0; bounded 1 bash -c "trap \"exit 7\" TERM; sleep 9 & wait" || rc=$?; echo "$rc"; }
+    for ((i = 0; i < 40; i++)); do late & done; wait' x "$ROOT/tests/bats/libs.bash"
   [[ $(sort -u <<<"$output") == 124 && ${#lines[@]} -eq 40 ]]
 }
 
@@ -51,7 +50,7 @@ no_naps() {
   export NAPS_OF=$BATS_TEST_TMPDIR
   # In a shell of its own: the traps of this one would slow every step down.
   # shellcheck disable=SC2016 # the inner shell's own
-  bash -c 'set -euo pipefail; source "$1"; spin() { local i; for ((i = 0; i < $1; i++)); do :; done; }
-    for ((i = 0; i < 400; i++)); do bounded 600 spin $((i * 5)); done' x "$ROOT/templates/lib/compat.bash"
+  bash -c 'set -euo pipefail; source "$1"; load_libs compat; spin() { local i; for ((i = 0; i < $1; i++)); do :; done; }
+    for ((i = 0; i < 400; i++)); do bounded 600 spin $((i * 5)); done' x "$ROOT/tests/bats/libs.bash"
   wait_for 30 no_naps
 }

@@ -4,14 +4,7 @@ load helper
 setup() {
   common_setup
   PROG=test DETACH_DIR=''
-  # shellcheck source=/dev/null
-  source "$ROOT/templates/lib/exit.bash"
-  # shellcheck source=/dev/null
-  source "$ROOT/templates/lib/log.bash"
-  # shellcheck source=/dev/null
-  source "$ROOT/templates/lib/proc.bash"
-  # shellcheck source=/dev/null
-  source "$ROOT/templates/lib/detach.bash"
+  load_libs detach
   ID=t$BATS_TEST_NUMBER$$$RANDOM
   WORK=$BATS_TEST_TMPDIR
 }
@@ -125,7 +118,7 @@ gone() { # <pid>
   export ODD=$'two\nlines "and" $(quotes)' ONLY_SERVER=1
   (unset ONLY_SERVER && umask 022 && umask 077 && detach_save_env "$WORK/env")
   [[ $(stat -c %a "$WORK/env") == 600 ]]
-  run env -i "$BASH" -c 'source "$1/exit.bash"; source "$1/log.bash"; source "$1/detach.bash"; export ONLY_SERVER=1; detach_load_env "$2" && printf "%s|%s" "$ODD" "${ONLY_SERVER-unset}"' x "$ROOT/templates/lib" "$WORK/env"
+  run env -i "$BASH" -c 'source "$1"; load_libs detach; export ONLY_SERVER=1; detach_load_env "$2" && printf "%s|%s" "$ODD" "${ONLY_SERVER-unset}"' x "$ROOT/tests/bats/libs.bash" "$WORK/env"
   [[ $output == $'two\nlines "and" $(quotes)|unset' && ! -e $WORK/env ]]
   run detach_save_env /proc/nowhere/env
   [[ $status -ne 0 ]]

@@ -9,7 +9,8 @@ setup() {
   cat >"$BATS_TEST_TMPDIR/gate" <<SH
 set -euo pipefail
 PROG=gate LC_MESSAGES=C D=$D B=$B S=$S
-for f in exit log path git; do source "$ROOT/templates/lib/\$f.bash"; done
+source "$ROOT/tests/bats/libs.bash"
+load_libs git
 git_gate "\$@"
 printf '%s %s\n' "\$GIT_HEAD" "\$GIT_BRANCH"
 SH

@@ -8,10 +8,7 @@ setup() {
   CELL_DIR=$D/cells/a CELL_LOG=$D/logs/a/attempt-001.log
   mkdir -p "$CELL_DIR" "$D/logs/a"
   : >"$CELL_LOG"
-  for lib in exit log proc idle group; do
-    # shellcheck source=/dev/null # a library of the project
-    source "$ROOT/templates/lib/$lib.bash"
-  done
+  load_libs group
   # Stands for run_one, and ends when it is told of a limit.
   sleep 60 3>&- &
   MAIN=$!

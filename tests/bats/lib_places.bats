@@ -4,11 +4,7 @@ load helper
 setup() {
   common_setup
   PROG=test RUN=demo DETACH=nohup
-  local lib
-  for lib in exit log path run; do
-    # shellcheck source=/dev/null
-    source "$ROOT/templates/lib/$lib.bash"
-  done
+  load_libs run
   DATA_DIR=$BATS_TEST_TMPDIR/data DURABLE_DIR=$BATS_TEST_TMPDIR/kept SCRATCH=$BATS_TEST_TMPDIR/scratch
   mkdir -p "$DATA_DIR" "$DURABLE_DIR" "$SCRATCH"
 }

@@ -6,11 +6,7 @@ load sshd
 setup() {
   common_setup
   PROG=test ID=q$BATS_TEST_NUMBER$$$RANDOM WORK=$BATS_TEST_TMPDIR DETACH_DIR=''
-  local lib
-  for lib in exit log path compat host detach ssh; do
-    # shellcheck source=/dev/null
-    source "$ROOT/templates/lib/$lib.bash"
-  done
+  load_libs detach ssh
   mkdir "$WORK/here" && cd "$WORK/here" || return
   make_values
 }

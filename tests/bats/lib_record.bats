@@ -1,17 +1,13 @@
 #!/usr/bin/env bats
 # The record, file and path libraries: what every other script stands on. CONTRACTS of docs/contracts.md, section 2.
 
-bats_require_minimum_version 1.5.0
+load helper
 
 setup() {
-  LIB=$BATS_TEST_DIRNAME/../../templates/lib
+  common_setup
   PROG=test
-  local name
-  for name in exit log path file record; do
-    # shellcheck source=/dev/null # one of the libraries, by name
-    source "$LIB/$name.bash"
-  done
-  cd "$BATS_TEST_TMPDIR"
+  load_libs record path
+  mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here"
 }
 
 write_cell() { # <file>

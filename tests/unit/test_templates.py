@@ -74,6 +74,34 @@ def test_no_pattern_has_an_unquoted_bar():
             assert not stray_pipe(line), f"{path.relative_to(ROOT)}:{number}: {line}"
 
 
+DEFINED = re.compile(r"^([a-z_][a-z0-9_]*)\(\)", re.M)
+CALLED = re.compile(r"(?:^|[;&|({!])[ \t]*(?:(?:if|then|else|elif|do|while|until|!|\{)[ \t]+)*([a-z_][a-z0-9_]*)(?=[\s;)&|]|$)", re.M)
+
+
+def calls_of_nothing(script: str, functions: set[str]) -> set[str]:
+    """Those of the project's functions that a script calls and does not define."""
+    code = re.sub(r"(?:^|(?<=\s))#.*|'[^']*'", "", script, flags=re.M)
+    labels = re.sub(r"^\s*[a-z_ |]+\)", "", code, flags=re.M)  # a case's words are no calls
+    return set(CALLED.findall(labels)) & functions - set(DEFINED.findall(script))
+
+
+def test_a_script_defines_each_function_that_it_calls():
+    """A library's `needs` that leaves one out, or a trim that takes too much, shows as status 127 at night on a rented box."""
+    assert calls_of_nothing("a() { :; }\nif a; then b; fi # c\necho d | e\n", set("abcde")) == {"b", "e"}
+    functions = {name for path in BASH for name in DEFINED.findall(path.read_text(encoding="utf-8"))}
+    functions = {name for name in functions if "_" in name} | {"within", "refuse"}  # a plain word is also one of a --help
+    assert {"start_ticks", "run_places"} <= functions and len(functions) > 500
+    job = load(FIXTURES / "sweep.yaml", "jobs/sweep.yaml", "J", FREE)
+    seen = 0
+    for name in known("profiles"):
+        files = render.render(bind(load(ROOT / "profiles" / f"{name}.yaml", f"profiles/{name}.yaml", "P"), job))
+        for file, output in files.items():
+            if file.endswith(".sh"):
+                seen += 1
+                assert calls_of_nothing(output.data.decode(), functions) == set(), f"{name}: {file}"
+    assert seen > 250
+
+
 FORBIDDEN = {
     r"\bconda (?:env )?create\b": "S40: the image is the environment",
     r"(?:^\s*|[;&|]\s*|\bexec |\bsudo )(?:/s?bin/|/usr/s?bin/)?(?:shutdown|poweroff|halt|reboot)\b": "F60 F35: only the words of POWER_OFF_COMMAND switch a box off",

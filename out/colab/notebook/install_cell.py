@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "42271252689d5888dfd0788e738184aac3afc92fcc7af4c84be8e06af3b1add2",
+ "box_digest": "d29245b4dd04a9563aa45076bfa03daaca66578afed5cd035c6dc1ad06d02f4d",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -214,13 +214,13 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "d341bffbdf81609b4c903e609aacf1ebed85023d2d5429e1f560b505a29799da",
+   "sha256": "9936d4dc1c1431ccac86d99b7f3aac4970f5eb8807be097cfc1a7389eb082b13",
    "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 118 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 119 120 121 122 123 53 54 124 125 126 127 55 56 57 58 59 60 61 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 31 32 34 35 36 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 88 89 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 114"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "69d9c2568139557bda3c9c891c767039f7deed078ab632d261954a3be5d1fcc7",
+   "sha256": "6b9df4b8cf02978444419199174f5aa2f3f93ae78f58df762fd311a9f7f35511",
    "paragraphs": "263 264 2 3 4 5 6 8 9 10 11 12 18 19 20 23 265 25 26 27 29 30 31 32 34 35 36 37 38 39 41 42 43 44 47 48 49 50 51 120 121 162 266 267 268 269 270 271 272 163 273 164 165 154 155 274 156 157 275 197 198 199 276 200 201 202 203 204 205 206 207 209 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 295 296 297 298 187 188 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 114"
   },
   {
@@ -2806,7 +2806,7 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
 }
 
 # lib/detach.bash: sessions that outlive the shell that starts them, each with a socket folder of its own.
-# needs: exit log
+# needs: exit log proc
 # One session a folder: no name can hit another run's session, and no server lends us its environment.
 
 # A private folder under /tmp, for sockets fail on network mounts and on long paths. Sets DETACH_DIR.
@@ -9457,7 +9457,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="f966615199ba6a13fae3841c1a28804e585245ed5fa1910de179db53114037df": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="60b50275e262e1469f69fd3d11a55a697c01cd50ff502bcfde9f91d268b05fb8": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "59382c9ef414f54122739818df18a10c69dc3e9e88824c7c40e232afb2f8d3d2",
+ "box_digest": "97b06a267ebc038c10aaf7a13d4fa101c0d25a2b91af2b3424778050af97996d",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -214,13 +214,13 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "dedf9259bc27be4db26322345f2ddfb2d768e64a44951828e4e550ca5045efc3",
+   "sha256": "bab97d62f71ad2868b4637c968e90eab55890040479d220b5707ff1d5de23165",
    "paragraphs": "115 116 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 117 21 22 23 24 118 25 26 27 28 29 30 37 38 39 41 42 43 44 45 46 47 48 49 50 51 52 119 120 121 122 123 53 54 124 125 126 127 55 56 57 58 59 60 61 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 31 32 34 35 36 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 88 89 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 114"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "4aeb680d54039be9b14a04380791c441e4774a144a588a3b9b3e8e7222f69c07",
+   "sha256": "ebbfc64ca627f1fd26db9df4452866a6396f2955ea299eb09947b0edbe5bbe82",
    "paragraphs": "263 264 2 3 4 5 6 8 9 10 11 12 18 19 20 23 265 25 26 27 29 30 31 32 34 35 36 37 38 39 41 42 43 44 47 48 49 50 51 120 121 162 266 267 268 269 270 271 272 163 273 164 165 154 155 274 156 157 275 197 198 199 276 200 201 202 203 204 205 206 207 209 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 295 296 297 298 187 188 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 114"
   },
   {
@@ -2806,7 +2806,7 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
 }
 
 # lib/detach.bash: sessions that outlive the shell that starts them, each with a socket folder of its own.
-# needs: exit log
+# needs: exit log proc
 # One session a folder: no name can hit another run's session, and no server lends us its environment.
 
 # A private folder under /tmp, for sockets fail on network mounts and on long paths. Sets DETACH_DIR.
@@ -9454,7 +9454,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="cbecb97649362e101521a8b0e09b3d483e5cbf78bd91370879e39526da3e0093": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="9e210a28d5a013b3bc6361bcaa56c46a2e4082456c9436ef25b8d64b0965d363": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -1441,7 +1441,7 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
 }
 
 # lib/detach.bash: sessions that outlive the shell that starts them, each with a socket folder of its own.
-# needs: exit log
+# needs: exit log proc
 # One session a folder: no name can hit another run's session, and no server lends us its environment.
 
 # A private folder under /tmp, for sockets fail on network mounts and on long paths. Sets DETACH_DIR.
