@@ -359,7 +359,7 @@ end_stat() {
 }
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
-# needs: exit log path
+# needs: exit log path proc
 
 # lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
 # needs: exit log path file record proc hash room

@@ -420,7 +420,7 @@ hash_text() { # <text>    sets REPLY
 }
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
-# needs: exit log path
+# needs: exit log path proc
 
 # The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
 # which costs no look at a dead mount; the last of several mounts at one place hides the others.

@@ -292,8 +292,18 @@ parse_record() { # returns: 0, or 2 where it is not a whole record
   done
 }
 
+# lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
+# needs:
+
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1
+  shift
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}
+
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
-# needs: exit log path
+# needs: exit log path proc
 
 # lib/compat.bash: the laptop's userland, be it GNU, busybox or BSD. Bash 3.2 is enough.
 # needs: exit log

@@ -402,7 +402,7 @@ share_out() { # <workers> <path...>
 }
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
-# needs: exit log path
+# needs: exit log path proc
 
 # The nearest folder above PATH (or PATH itself) that exists, into REPLY.
 existing_parent() { # <path>
@@ -413,9 +413,8 @@ existing_parent() { # <path>
 
 # One df, bounded: a dead network mount must not hang us. Prints the last line.
 df_line() { # <-k or -i> <path>
-  local text run=()
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
-  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
+  local text
+  text=$(within 20 df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
   printf '%s\n' "${text##*$'\n'}"
 }
 

@@ -343,8 +343,18 @@ hash_text() { # <text>    sets REPLY
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
+# needs:
+
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1
+  shift
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}
+
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
-# needs: exit log path
+# needs: exit log path proc
 
 # The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
 # which costs no look at a dead mount; the last of several mounts at one place hides the others.

@@ -323,8 +323,18 @@ hash_text() { # <text>    sets REPLY
   [[ $REPLY =~ ^[0-9a-f]{64}$ ]] || { REPLY= && return 1; }
 }
 
+# lib/proc.bash: who a process is. A number alone is recycled; with its start and this boot it is one process.
+# needs:
+
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1
+  shift
+  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}
+
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
-# needs: exit log path
+# needs: exit log path proc
 
 # The nearest folder above PATH (or PATH itself) that exists, into REPLY.
 existing_parent() { # <path>
@@ -335,9 +345,8 @@ existing_parent() { # <path>
 
 # One df, bounded: a dead network mount must not hang us. Prints the last line.
 df_line() { # <-k or -i> <path>
-  local text run=()
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then run=(timeout 20); fi
-  text=$(${run[@]+"${run[@]}"} df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
+  local text
+  text=$(within 20 df -P "$1" -- "$2" 2>/dev/null) || return "$EX_MISSING"
   printf '%s\n' "${text##*$'\n'}"
 }
 
