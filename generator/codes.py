@@ -127,7 +127,7 @@ PROFILE = {
     "P324": (
         "error",
         "irreversible and reversible at once",
-        "An action like destroy or storage is `reversible: true` only where what it deletes is kept for some days.",
+        "An action like destroy or storage is `reversible: true` only where what it deletes is kept for some days. A rented box that one action like stop ends for good was destroyed: `like: destroy`.",
     ),
     "P325": ("error", "reserved variable", "A mirror may not replace a variable that the scripts or the shell live by."),
     "P326": (
@@ -185,6 +185,23 @@ PROFILE = {
         "warning",
         "a sentence names what may be missing",
         "The name or the path of an optional tier stands in a text that a box without it is told too. Let the text or its item depend on the tier.",
+    ),
+    "P341": ("error", "the run dies with the line", "A run that is detached outlives the connection that started it: `daemon.survives.ssh_drop`."),
+    "P342": (
+        "error",
+        "seconds after no signal",
+        "`grace_s` is the time between the platform's signal and its kill. A notice in the metadata, that a program has to ask for, is a clock.",
+    ),
+    "P343": ("error", "it would end your own machine", "`shutdown` and its kind end the machine on which they run: `where: box`."),
+    "P344": (
+        "error",
+        "which box it ends is not said",
+        "A command that is typed on one's own machine and stops a meter has `{instance}` in it: what is approved is this verb on this box.",
+    ),
+    "P345": (
+        "error",
+        "memory outlives a restart",
+        "A process of tmux, screen or nohup, or a folder such as `/dev/shm`, is gone when the box has started again.",
     ),
 }
 

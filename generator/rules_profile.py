@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from .bind import interpreter
+from .budget import choose
 from .cells import CELL_NAME
 from .diagnostics import Diagnostic, closest
 from .rules import Case, Rule, reserved
@@ -26,7 +27,7 @@ from .rules_storage import (
     scratch_apart,
     tiers_known,
 )
-from .rules_teardown import commands_once, deletes_storage, rented_is_touched
+from .rules_teardown import box_is_meant, commands_once, deletes_storage, rented_is_touched
 from .rules_variants import depends_on_optional, names_what_may_be_missing, something_is_left
 from .secrets import named_secret, secret_in
 
@@ -40,6 +41,7 @@ DETACH_OF_KIND = {
     "kubernetes": ("k8s-job",),
     "notebook": ("commit", "tmux", "screen", "nohup"),
 }
+IN_MEMORY = ("tmux", "screen", "nohup")  # a process, no record of one
 SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "ash", "fish")
 # Fields that may hold more than one line.
 LONG = {
@@ -144,6 +146,45 @@ def detach_agrees(case: Case) -> Found:
             ("overrides", "DETACH"),
             f"a platform of kind {kind} does not detach by {detach}",
             "one of: " + ", ".join(DETACH_OF_KIND[kind]),
+        )
+
+
+def outlives_the_line(case: Case) -> Found:
+    """P341: the run dies with the line; P345: memory outlives a restart."""
+    daemon = case.p["daemon"]
+    if not daemon["survives"]["ssh_drop"]:
+        yield case.say(
+            "P341",
+            ("daemon", "survives", "ssh_drop"),
+            f"a run that {daemon['primitive']} starts here ends when the connection does",
+            "write a primitive that the platform leaves alone: " + ", ".join(DETACH_OF_KIND[case.p["launch"]["kind"]]),
+        )
+    if daemon["survives"]["restart"] and daemon["primitive"] in IN_MEMORY:
+        yield case.say(
+            "P345",
+            ("daemon", "survives", "restart"),
+            f"{daemon['primitive']} holds a process, and no process outlives a restart of its box",
+            "write false, and under relaunch what starts it again",
+        )
+    for index, tier in enumerate(case.p["storage"]["tiers"]):
+        if tier["survives"]["restart"] and re.match(r"/(dev/shm|run|proc|sys)(/|$)", tier["path"]):
+            yield case.say(
+                "P345",
+                ("storage", "tiers", index, "survives", "restart"),
+                f"{tier['path']} lies in memory, and memory does not outlive a restart",
+                "write false",
+            )
+
+
+def grace_of_a_signal(case: Case) -> Found:
+    """P342: seconds after no signal."""
+    given = case.p["interruption"]
+    if given["signal"] == "none" and given["grace_s"]:
+        yield case.say(
+            "P342",
+            ("interruption", "grace_s"),
+            f"{given['grace_s']} s are granted after a signal, and signal says that none comes",
+            "name the signal, or write null; a notice that a program has to ask for is a clock",
         )
 
 
@@ -272,13 +313,23 @@ def interpreter_plain(case: Case) -> Found:
 
 def reversible_means_it(case: Case) -> Found:
     """P324: irreversible and reversible at once."""
+    data, _ = choose(case.p, case.without)
+    rented = case.p["launch"]["kind"] in ("ssh-rental", "cloud-vm")
     for index, action in enumerate(case.p["teardown"]["actions"]):
+        at, verb = ("teardown", "actions", index, "reversible"), action["verb"]
         if action["like"] in ("destroy", "storage") and action["reversible"] and not action["retention_days"]:
             yield case.say(
                 "P324",
-                ("teardown", "actions", index, "reversible"),
-                f"'{action['verb']}' is like {action['like']} and reversible, and nothing is kept (retention_days)",
+                at,
+                f"'{verb}' is like {action['like']} and reversible, and nothing is kept (retention_days)",
                 "write reversible: false, or the days that it is kept",
+            )
+        elif action["like"] == "stop" and action["stops_meter"] and not action["reversible"] and rented and data and data["survives"]["stop"]:
+            yield case.say(
+                "P324",
+                at,
+                f"'{verb}' cannot be undone, and tier '{data['name']}' is said to survive it as it does a stop",
+                "write like: destroy, for a box that does not come back; or reversible: true",
             )
 
 
@@ -353,7 +404,10 @@ PROFILE_RULES: list[Rule] = [
     rented_is_touched,
     deletes_storage,
     commands_once,
+    box_is_meant,
     detach_agrees,
+    outlives_the_line,
+    grace_of_a_signal,
     ssh_agrees,
     clocks_shown,
     no_secret,

@@ -9,6 +9,7 @@ from .rules import Case
 
 Found = Iterator[Diagnostic]
 RENTED = ("ssh-rental", "cloud-vm", "notebook")  # what is given back there is somebody else's next
+HALTS = frozenset(("shutdown", "poweroff", "halt", "reboot"))  # programs that end the machine on which they run
 
 
 def rented_is_touched(case: Case) -> Found:
@@ -66,3 +67,27 @@ def commands_once(case: Case) -> Found:
                     True,
                 )
                 break
+
+
+def box_is_meant(case: Case) -> Found:
+    """P343: it would end your own machine; P344: which box it ends is not said."""
+    for index, action in enumerate(case.p["teardown"]["actions"]):
+        words = action.get("command", [])
+        if not words or action["where"] != "laptop":
+            continue
+        first = next((word for word in words if word != "sudo" and word[:1] != "-"), "")
+        if first.rsplit("/", 1)[-1] in HALTS:
+            yield case.say(
+                "P343",
+                ("teardown", "actions", index, "where"),
+                f"'{action['verb']}' is typed on the person's own machine, and '{first}' ends the machine on which it runs",
+                "write where: box, or the platform's own command",
+            )
+        elif action["stops_meter"] and not any("{" in word or "<" in word for word in words):  # another name in braces is P319
+            yield case.say(
+                "P344",
+                ("teardown", "actions", index, "command"),
+                f"'{action['verb']}' is typed on the person's own machine and does not name the box that it ends",
+                'put "{instance}" into the command',
+                True,
+            )

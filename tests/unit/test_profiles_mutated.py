@@ -153,6 +153,53 @@ def test_a_destroy_that_can_be_undone(tmp_path, name):  # S99
 
 
 @pytest.mark.parametrize("name", PROFILES)
+def test_a_detached_run_that_the_platform_ends(tmp_path, name):  # S58 S59 S60: with the line, or a multiplexer that comes back by itself
+    p = data(name)
+    p["daemon"]["survives"]["ssh_drop"] = False
+    codes, refused = compiled(tmp_path / _folder(tmp_path, "line"), name, p)
+    assert refused and "P341" in codes
+    if p["daemon"]["primitive"] not in ("tmux", "screen", "nohup"):
+        return
+    p = data(name)
+    p["daemon"]["survives"]["restart"] = True
+    codes, refused = compiled(tmp_path / _folder(tmp_path, "restart"), name, p)
+    assert refused and "P345" in codes
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_notice_that_is_taken_for_a_grace(tmp_path, name):  # S105: seconds after a signal that never comes
+    p = data(name)
+    p["interruption"].update(signal="none", grace_s=120)
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and "P342" in codes
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_verb_typed_here_that_ends_this_machine_or_any(tmp_path, name):  # S16 S95 S99
+    p = data(name)
+    stop = stop_of(p)
+    stop.pop("steps", None)
+    stop.update(command=["sudo", "shutdown", "-h", "now"], where="laptop")
+    codes, refused = compiled(tmp_path / _folder(tmp_path, "here"), name, p)
+    assert refused and "P343" in codes
+    p = data(name)
+    stop = stop_of(p)
+    stop.pop("steps", None)
+    stop.update(command=["cloudctl", "delete", "--all"], where="laptop")
+    codes, refused = compiled(tmp_path / _folder(tmp_path, "any"), name, p)
+    assert refused and "P344" in codes
+
+
+@pytest.mark.parametrize("name", [name for name in ENDS if stop_of(data(name))["like"] == "destroy" and data(name)["launch"]["kind"] in ("ssh-rental", "cloud-vm")])
+def test_a_destroy_that_is_called_a_stop(tmp_path, name):  # S26 S99: the survival proof would read the wrong column
+    p = data(name)
+    stop_of(p)["like"] = "stop"
+    tiers_of(p)[p["storage"]["data"][0]]["survives"]["stop"] = True
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and "P324" in codes
+
+
+@pytest.mark.parametrize("name", PROFILES)
 def test_a_survival_that_is_not_said(tmp_path, name):  # S25
     for column in ("ssh_drop", "restart", "stop", "destroy"):
         p = data(name)

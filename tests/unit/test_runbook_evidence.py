@@ -190,16 +190,20 @@ def test_two_of_one_run_are_warned_of(profile):  # case 131 T19: --adopt counts 
 
 
 @every
-def test_the_seconds_until_the_kill_are_those_that_a_cell_has(profile):  # S105: the platform's number, where it is the shorter one
+def test_the_seconds_until_the_kill_are_the_platforms_own(profile):  # S105: its number with its source, or none; ours beside it
     b, part = bound(profile), section(text(profile), "Phase 4: monitoring").split("**P4.3**")[1]
-    signal, kind = b.profile["interruption"]["signal"], b["KIND"].value
+    given, kind = b.profile["interruption"], b["KIND"].value
+    signal, theirs = given["signal"], given["grace_s"]
     if kind == "slurm":
         assert f"signal `TERM`, {b['GRACE_S'].value + 60} s before the limit" in part
     elif signal == "none":
         assert "No warning signal comes before the kill" in part
+    elif theirs is None:
+        assert " s until the kill" not in part
+        assert kind == "owned" or f"Signal `{signal}`; when the kill follows is not known;" in part
     else:
-        assert f"Signal `{signal}`, then {b['SIGNAL_GRACE_S'].value} s until the kill" in part
-    assert profile != "runpod" or "then 5 s until the kill" in part
+        assert f"Signal `{signal}`, then {theirs} s until the kill;" in part
+    assert kind == "slurm" or signal == "none" or f"; a cell gets {b['SIGNAL_GRACE_S'].value} s to save;" in part
 
 
 def test_a_verb_stands_in_the_row_that_it_is_like():  # S100
