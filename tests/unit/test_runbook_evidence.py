@@ -206,6 +206,17 @@ def test_the_seconds_until_the_kill_are_the_platforms_own(profile):  # S105: its
     assert kind == "slurm" or signal == "none" or f"; a cell gets {b['SIGNAL_GRACE_S'].value} s to save;" in part
 
 
+@every
+def test_a_verb_of_the_box_is_typed_there(profile):  # S16 S100: `shutdown` alone, typed at home, ends the reader's machine
+    b, table = bound(profile), section(text(profile), "Teardown table")
+    for action in b.actions:
+        if "command" not in action:
+            continue
+        typed = " ".join(action["command"]).replace("{instance}", '"$INSTANCE"')
+        there = 'ssh "$HOST" ' if action["where"] == "box" and b["KIND"].value in ("ssh-rental", "cloud-vm", "slurm") else ""
+        assert f"**{action['verb']}**: `{there}{typed}`" in table.replace("\\|", "|"), action["verb"]
+
+
 def test_a_verb_stands_in_the_row_that_it_is_like():  # S100
     rows = {("return", "stop"): "stop", ("return", "destroy"): "release", ("release", "destroy"): "release", ("scale-down", "destroy"): "release",
             ("terminate", "destroy"): "terminate", ("scancel", "destroy"): "terminate", ("delete-job", "destroy"): "destroy", ("finish", "none"): "stop",
