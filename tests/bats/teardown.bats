@@ -61,7 +61,7 @@ load teardown_state
   refused 77 'not in order'
   manifest "$B" "$RUN_ID" failed && bring_home && ok_text
   teardown_run
-  refused 77 '1 of 2 cells'
+  refused 77 "the bundle at $L has 1 of 2 cells done or excepted; where the box has done more since, aggregate there and pull again"
   rm "$L/PULL_MANIFEST.json"
   teardown_run
   refused 77 'nothing of it is home'
