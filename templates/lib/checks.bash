@@ -162,7 +162,8 @@ check_detach() {
     tmux | screen | nohup) ;;
     *) row note detach "$DETACH: submitted through the platform, not started by formal_run" && return 0 ;;
   esac
-  for one in "$DETACH" "$DETACH_FALLBACK" nohup; do
+  # The profile says what may take the place of the first: where a platform kills it, nohup may not.
+  for one in "$DETACH" "$DETACH_FALLBACK"; do
     case $one in tmux | screen | nohup) ;; *) continue ;; esac
     if detach_trial "$one"; then
       DETACH_WORKS=$one

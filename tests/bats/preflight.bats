@@ -171,6 +171,12 @@ cgroup() { # a faked machine under FAKE_ROOT with these "file=text" in its cgrou
   [[ $status -eq 0 ]]
   says warn detach 'screen: Cannot make directory'
   says ok detach 'nohup: a trial session ran (falling back from screen)'
+  # S58 F31: where the profile names no such fallback, nohup takes no run.
+  need DETACH_FALLBACK none
+  DETACH=screen preflight
+  [[ $status -eq 69 ]]
+  says FAIL detach 'nothing works here to start a run that outlives this shell'
+  need DETACH_FALLBACK nohup
   cgroup '0::/'
   mkdir -p "$FAKE_ROOT/run/systemd/system"
   shim loginctl 'echo Linger=no'
