@@ -1,18 +1,31 @@
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
-# needs: exit log path
+# needs: exit log path proc
 
-# In the work tree GIT_TOP, with no prompt, no hook and no pager; by the commit itself, not by what "git replace" put in its
-# place here.
-git_here() { # <git's words...>
-  git_with '' "$@"
-}
-git_with() { # <seconds, empty: no limit> <git's words...>
-  local asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
+# No call of git waits for ever for a dead mount, a filter, a helper or a server: a question, a look at all files, the network.
+readonly GIT_ASK_S=60 GIT_LOOK_S=300 GIT_NET_S=180
+
+# In the work tree GIT_TOP, with no prompt, no hook and no pager, in English; by the commit itself, not by what "git replace" put in
+# its place here.
+git_with() { # <seconds> <git's words...>    returns: git's, or 124
+  local limit=$1 asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1 LANGUAGE=en)
+  shift
   # A repository's own way to its origin (a key of its own) wins over ours.
   [[ -n ${GIT_OWN_SSH-} ]] || asked+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
-  [[ -z $1 ]] || asked+=(timeout "$1")
-  shift
-  "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+  within "$limit" "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@" </dev/null
+}
+# A short question; its answer into REPLY.
+git_ask() { # <git's words...>    returns: git's
+  local rc=0
+  REPLY=$(git_with "$GIT_ASK_S" "$@" 2>/dev/null) || rc=$?
+  git_in_time "$rc" "$GIT_ASK_S" "$@"
+}
+# Refuses where git was ended by its limit: then nothing is known, and nothing is to be read out of an empty answer.
+git_in_time() { # <status> <seconds> <git's words...>    returns: the status
+  local rc=$1 limit=$2 do="find what it waits for: a disk or mount that does not answer, a filter or a helper in 'git config --list'"
+  shift 2
+  ((rc == 124)) || return "$rc"
+  [[ $limit != "$GIT_NET_S" ]] || do="look at the network, at a credential helper and at ssh: run it by hand there"
+  refuse "$EX_MISSING" "git -C $GIT_TOP $*" "it did not end in $limit s, so nothing is known" "$do"
 }
 git_refuse() { # <what> <why> <what to do>
   refuse "$EX_GATE" "$1" "$2" "$3"
@@ -20,27 +33,41 @@ git_refuse() { # <what> <why> <what to do>
 
 # Git and a work tree with a commit. The reasons are told apart: each has another remedy. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
 git_open() { # reads: CODE_DIR
-  local said
-  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
+  local REPLY said
+  git_alone
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
   GIT_TOP=$CODE_DIR GIT_OWN_SSH=${GIT_SSH_COMMAND-}${GIT_SSH-}
-  [[ -n $GIT_OWN_SSH ]] || GIT_OWN_SSH=$(git_here config --get core.sshCommand 2>/dev/null) || GIT_OWN_SSH=''
-  if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
+  [[ -n $GIT_OWN_SSH ]] || if git_ask config --get core.sshCommand; then GIT_OWN_SSH=$REPLY; fi
+  if ! git_ask rev-parse --show-toplevel; then
+    said=$(git_with "$GIT_ASK_S" rev-parse --show-toplevel 2>&1) || :
     case $said in
-      *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
+      *'dubious ownership'*)
+        # The folder that git wants to be named is the top of the work tree.
+        REPLY=$CODE_DIR
+        [[ ! $said =~ \ repository\ at\ \'([^\']+)\' ]] || REPLY=${BASH_REMATCH[1]}
+        git_refuse "git -C $CODE_DIR" "another user owns $REPLY (dubious ownership)" "git config --global --add safe.directory $REPLY"
+        ;;
       *'not a git repository'*) git_refuse "git -C $CODE_DIR" "it is not a git repository" "clone the code there, or set CODE_DIR to its work tree" ;;
       *) git_refuse "git -C $CODE_DIR rev-parse" "${said//[[:cntrl:]]/ }" "make git work there first" ;;
     esac
   fi
-  GIT_TOP=$said
-  GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
+  GIT_TOP=$REPLY
+  git_ask rev-parse --verify -q HEAD || REPLY=''
+  GIT_HEAD=$REPLY
   [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  git_ask symbolic-ref -q --short HEAD || REPLY=''
   # shellcheck disable=SC2034 # for the gate of a formal run
-  GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
+  GIT_BRANCH=$REPLY
   # A folder that some repository around it ignores is clean there, and recorded nowhere.
-  said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
-  [[ -n $said ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+  said=$GIT_TOP GIT_TOP=$CODE_DIR
+  git_ask ls-files -- . || :
+  GIT_TOP=$said
+  [[ -n $REPLY ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+}
+# What a caller's git has in its environment leads elsewhere, and is not this tree's.
+git_alone() {
+  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
 }
 
 # Prefixes under GIT_TOP that hold the run's own output: what the run itself makes is no dirt. Sets GIT_EXEMPT.
@@ -68,8 +95,8 @@ git_is_exempt() { # <path of an untracked file>
 
 # Modes count, whatever the repository's setting says, where the file system can hold them.
 git_modes() { # prints true or false
-  local probe
-  probe=$(mktemp "$(git_here rev-parse --absolute-git-dir)/mode.XXXXXX" 2>/dev/null) || { echo true && return 0; }
+  local REPLY probe
+  { git_ask rev-parse --absolute-git-dir && probe=$(mktemp "$REPLY/mode.XXXXXX" 2>/dev/null); } || { echo true && return 0; }
   chmod 600 "$probe"
   if [[ -x $probe ]]; then echo false; else
     chmod 700 "$probe"
@@ -79,13 +106,13 @@ git_modes() { # prints true or false
 }
 
 # All that differs from the commit: GIT_DIRTY (state and path) and GIT_UNTRACKED (paths). Names may hold anything.
-git_look() { # returns: 0 looked, 1 git failed
-  local entry='' ended=0 modes
+git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
+  local entry='' ended=1 modes
   GIT_DIRTY=() GIT_UNTRACKED=()
-  modes=$(git_modes)
+  modes=$(git_modes) || exit
   while IFS= read -r -d '' entry; do
     case $entry in
-      '== end') ended=1 ;;
+      '== end '*) ended=${entry##* } ;;
       '?? '*) git_is_exempt "${entry:3}" || GIT_UNTRACKED+=("${entry:3}") ;;
       [RC]*)
         GIT_DIRTY+=("$entry")
@@ -93,20 +120,26 @@ git_look() { # returns: 0 looked, 1 git failed
         ;;
       *) GIT_DIRTY+=("$entry") ;;
     esac
-  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
-    --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\0')
-  ((ended)) || return 1
+  done < <(git_list_all -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
+    --untracked-files=all --ignore-submodules=none)
+  git_in_time "$ended" "$GIT_LOOK_S" status || return 1
   # Files that a person told git not to look at are hidden edits waiting to happen.
-  ended=0
+  ended=1
   while IFS= read -r -d '' entry; do
     case $entry in
-      '== end') ended=1 ;;
+      '== end '*) ended=${entry##* } ;;
       [a-z]\ *) GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}") ;;
       # A sparse checkout leaves such files out; one that is there is not compared.
       S\ *) [[ ! -e $GIT_TOP/${entry:2} && ! -L $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
     esac
-  done < <(git_here ls-files -v -z 2>/dev/null && printf '== end\0')
-  ((ended))
+  done < <(git_list_all ls-files -v -z)
+  git_in_time "$ended" "$GIT_LOOK_S" ls-files -v
+}
+# What git lists with -z, and behind it how git ended: a list that breaks off is none.
+git_list_all() { # <git's words...>    prints
+  local rc=0
+  git_with "$GIT_LOOK_S" "$@" 2>/dev/null || rc=$?
+  printf '== end %s\0' "$rc"
 }
 
 # Lines for people: the first 20, control characters made visible.
@@ -137,9 +170,10 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
 
 # Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
 git_stash() { # <protected folder...>
-  local REPLY name entry links
+  local REPLY name entry links rc=0
   # What git would leave where it is, and say yes: a repository inside this one.
-  links=$(git_here ls-files -s | grep '^160000 ') || links=''
+  git_ask ls-files -s || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
+  links=$(grep '^160000 ' <<<"$REPLY") || links=''
   for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"} ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]/#/?? }"}; do
     [[ $entry == '?? '*/ || $links$'\n' == *$'\t'"${entry:3}"$'\n'* ]] || continue
     git_refuse "git stash in $GIT_TOP" "it does not take what is in ${entry:3}, a repository of its own" "commit and push it there, and its new commit here"
@@ -155,7 +189,8 @@ git_stash() { # <protected folder...>
   fi
   utc_now
   name="before formal run $REPLY"
-  git_here stash push --include-untracked -q -m "$name" ||
+  git_with "$GIT_LOOK_S" stash push --include-untracked -q -m "$name" || rc=$?
+  git_in_time "$rc" "$GIT_LOOK_S" stash push ||
     git_refuse "git stash in $GIT_TOP" "git could not stash" "commit the files by hand"
   log "uncommitted work is in the stash '$name'; bring it back with: git -C $GIT_TOP stash pop"
 }
@@ -180,11 +215,12 @@ git_clean() { # <stash: true or false> <protected folder...>
 # Each repository inside the commit is there and at the commit that the parent names (status has said so); its commit is kept
 # for the plan. One that .gitmodules does not name comes along with no clone.
 git_submodules() { # sets GIT_SUBMODULES
-  local line said
+  local REPLY line said rc=0
   GIT_SUBMODULES=()
-  said=$(git_here ls-files -s) || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
-  [[ $'\n'$said == *$'\n160000 '* ]] || return 0
-  said=$(git_here submodule status --recursive 2>&1) ||
+  git_ask ls-files -s || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
+  [[ $'\n'$REPLY == *$'\n160000 '* ]] || return 0
+  said=$(git_with "$GIT_LOOK_S" submodule status --recursive 2>&1) || rc=$?
+  git_in_time "$rc" "$GIT_LOOK_S" submodule status ||
     git_refuse "git submodule status in $GIT_TOP" "${said##*$'\n'}" "name it in .gitmodules (git submodule add), or take it out: git rm --cached"
   while IFS= read -r line; do
     case $line in
@@ -199,35 +235,40 @@ git_submodules() { # sets GIT_SUBMODULES
 # The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
 # it was pushed when the run began, and the network may be gone now.
 git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
-  local branch=$1 there said
+  local REPLY branch=$1 there before=$GIT_HEAD
   if [[ -n $2 && $2 == "$GIT_HEAD" ]]; then return 0; fi
   [[ $GIT_BRANCH == "$branch" ]] ||
     git_refuse "the branch of $GIT_TOP" "it is '${GIT_BRANCH:-no branch}', the job says '$branch'" "git -C $GIT_TOP switch $branch"
-  [[ -n $(git_here config --get remote.origin.url) ]] ||
+  git_ask config --get remote.origin.url && [[ -n $REPLY ]] ||
     git_refuse "git push" "$GIT_TOP has no remote 'origin', so the commit is nowhere else" "git -C $GIT_TOP remote add origin URL, then push"
-  if [[ $3 == true ]]; then
-    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) || there=''
-    there=${there%%[[:space:]]*}
-    if [[ $there != "$GIT_HEAD" ]]; then
-      said=$(git_bounded pull -q --ff-only origin "$branch" 2>&1) ||
-        git_refuse "git -C $GIT_TOP pull --ff-only origin $branch" "it failed: ${said//[[:cntrl:]]/ }" "bring $branch in line with origin by hand; nothing was changed"
-      there=$(git_here rev-parse -q --verify FETCH_HEAD) || there=''
-    fi
-  else
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) ||
-      git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
-    there=${there%%[[:space:]]*}
+  if git_origin "$branch"; then there=$REPLY; else
+    [[ $3 == true ]] || git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
+    there=''
   fi
-  said=$GIT_HEAD
-  GIT_HEAD=$(git_here rev-parse --verify -q HEAD) || GIT_HEAD=none
-  [[ $said == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $said to $GIT_HEAD"
+  if [[ $3 == true && $there != "$GIT_HEAD" ]]; then
+    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
+    git_pull "$branch"
+    there=$REPLY
+  fi
+  git_ask rev-parse --verify -q HEAD || REPLY=none
+  GIT_HEAD=$REPLY
+  [[ $before == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $before to $GIT_HEAD"
   [[ $there == "$GIT_HEAD" ]] ||
     git_refuse "HEAD of $GIT_TOP" "$GIT_HEAD is not what origin has on $branch (${there:-nothing})" "git -C $GIT_TOP push origin $branch"
 }
-
-git_bounded() { # <git's words...>    a dead network must not hang the gate
-  if command -v timeout >/dev/null 2>&1; then git_with 180 "$@" </dev/null; else git_here "$@" </dev/null; fi
+# What origin has on the branch, into REPLY.
+git_origin() { # <branch>    returns: 1 it cannot be reached
+  local rc=0
+  REPLY=$(git_with "$GIT_NET_S" ls-remote origin "refs/heads/$1" 2>/dev/null) || rc=$?
+  git_in_time "$rc" "$GIT_NET_S" ls-remote origin || return 1
+  REPLY=${REPLY%%[[:space:]]*}
+}
+git_pull() { # <branch>    sets REPLY: what origin has
+  local said rc=0
+  said=$(git_with "$GIT_NET_S" pull -q --ff-only origin "$1" 2>&1) || rc=$?
+  git_in_time "$rc" "$GIT_NET_S" pull --ff-only origin "$1" ||
+    git_refuse "git -C $GIT_TOP pull --ff-only origin $1" "it failed: ${said//[[:cntrl:]]/ }" "bring $1 in line with origin by hand; nothing was changed"
+  git_ask rev-parse -q --verify FETCH_HEAD || REPLY=''
 }
 
 # The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.

@@ -2,7 +2,7 @@
 # needs: exit log file hash probe
 
 print_plan() { # reads what gates.bash has set
-  local slots=${SLOTS:-1} line name n=0 ids
+  local REPLY slots=${SLOTS:-1} line name n=0 ids
   if [[ -n ${GPUS-} ]]; then
     IFS=, read -ra ids <<<"$GPUS"
     # As run_queue counts: a cell takes as many entries as it needs GPUs.
@@ -11,7 +11,7 @@ print_plan() { # reads what gates.bash has set
   fi
   printf 'plan for run %s (%s x %s)\n' "$RUN" "$PROFILE" "$JOB"
   printf '  code      %s at %s, branch %s\n' "$GIT_TOP" "$GIT_HEAD" "${GIT_BRANCH:-none}"
-  git_here log -1 --format='  commit    %h %ci %s' 2>/dev/null || :
+  ! git_ask log -1 --format='  commit    %h %ci %s' || printf '%s\n' "$REPLY"
   printf '  syntax    %s\n' "$SYNTAX_SAID"
   printf '  smoke     %s\n' "$SMOKE_SAID"
   printf '  drill     %s\n' "$DRILL_SAID"

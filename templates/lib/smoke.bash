@@ -6,10 +6,16 @@
 
 # The commit that this trial speaks of: none where the tree holds anything else than a commit. Sets SMOKE_COMMIT.
 smoke_commit() { # <folders of our own output...>
-  local said
+  local REPLY said
   SMOKE_COMMIT=none SMOKE_DIRT='there is no git on PATH'
   command -v git >/dev/null 2>&1 || return 0
-  said=$(git -C "$CODE_DIR" rev-parse --verify HEAD 2>&1) || { SMOKE_DIRT="git names no commit in $CODE_DIR: ${said%%$'\n'*}" && return 0; }
+  git_alone
+  GIT_TOP=$CODE_DIR
+  git_ask rev-parse --verify HEAD || {
+    said=$(git_with "$GIT_ASK_S" rev-parse --verify HEAD 2>&1) || :
+    SMOKE_DIRT="git names no commit in $CODE_DIR: ${said%%$'\n'*}"
+    return 0
+  }
   git_open
   git_exempt "$@"
   git_look || { SMOKE_DIRT="git status failed" && return 0; }

@@ -14,8 +14,8 @@ code_files() { # <ending>    prints
   local file
   (
     cd -- "$CODE_DIR" || exit
-    unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
-    git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard -- "*.$1" 2>/dev/null && exit
+    git_alone
+    within "$GIT_LOOK_S" git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard -- "*.$1" 2>/dev/null && exit
     while IFS= read -r -d '' file; do printf '%s\0' "${file#./}"; done < <(find . -name '.?*' -prune -o -type f -name "*.$1" -print0)
   )
 }

@@ -154,3 +154,18 @@ gone() { # <pid>
   run detach_alive screen "$DETACH_DIR/t" x
   [[ $status -eq 2 ]]
 }
+
+# Case 84: what does not heed TERM is killed, and that it was ended has one status, by GNU's timeout and by busybox's.
+@test "within: words that ignore TERM are ended, with 124, by each timeout" {
+  local one
+  need_tool timeout busybox
+  for one in gnu busybox; do
+    [[ $one == gnu ]] || busybox_path
+    run within 1 sleep 1000
+    [[ $status -eq 124 ]] || fail "$one: $status"
+    run within 1 bash -c 'trap "" TERM; while :; do sleep 0.2; done'
+    [[ $status -eq 124 ]] || fail "$one, TERM ignored: $status"
+    run within 600 bash -c 'kill -TERM $$'
+    [[ $status -eq 143 ]] || fail "$one, by another's TERM: $status"
+  done
+}

@@ -319,3 +319,54 @@ g() { git -C "$CODE_DIR" "$@"; }
   gate '' false
   [[ $status -eq 0 ]] || fail_with 'plan'
 }
+
+# A git that hangs, and a clock for it alone: a second in place of its limit, which goes to $BATS_TEST_TMPDIR/limits.
+git_hangs() { # <words of the call>
+  local bin=$BATS_TEST_TMPDIR/bin
+  mkdir -p "$bin"
+  printf '#!/bin/sh\ncase "$*" in *"%s"*) exec sleep 1000 ;; esac\nexec %s "$@"\n' "$1" "$(type -P git)" >"$bin/git"
+  cat >"$bin/timeout" <<SH
+#!$BASH
+case "\$*" in *'$1'*) [[ \$1 == -k ]] && echo "\$3" >>'$BATS_TEST_TMPDIR/limits' && set -- -k 1 1 "\${@:4}" ;; esac
+exec $(type -P timeout) "\$@"
+SH
+  chmod +x "$bin/git" "$bin/timeout"
+}
+
+# Issue 5 item 4, X3, case 84: a dead mount, a filter or a server that never answers shuts the gate, and it is said which.
+@test "git: a call that does not end is ended, and refused with its command, its place and what to do" {
+  local words
+  need_tool timeout
+  g config filter.x.clean cat
+  for words in 'rev-parse --show-toplevel' 'status --porcelain' 'ls-files -v' 'ls-files -s' 'ls-remote origin'; do
+    git_hangs "$words"
+    PATH=$BATS_TEST_TMPDIR/bin:$PATH gate
+    refused 69 "git -C $CODE_DIR ${words% --porcelain}" 'it did not end in' || fail "$words"
+    [[ $words != ls-remote* ]] || [[ $stderr == *'look at the network'* ]]
+  done
+  echo x >"$CODE_DIR/new.py"
+  git_hangs 'stash push'
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH gate '' true true
+  refused 69 'stash push' 'it did not end in 300 s'
+  rm "$CODE_DIR/new.py"
+  git clone -q "$CODE_DIR.origin.git" "$BATS_TEST_TMPDIR/mate"
+  git -C "$BATS_TEST_TMPDIR/mate" commit -q --allow-empty -m mate && git -C "$BATS_TEST_TMPDIR/mate" push -q origin main
+  git_hangs 'pull -q'
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH gate
+  refused 69 "git -C $CODE_DIR pull --ff-only origin main" 'it did not end in 180 s'
+  # The shortest is the one for a question.
+  [[ $(sort -n "$BATS_TEST_TMPDIR/limits" | uniq | tr '\n' ' ') == '60 180 300 ' ]]
+}
+
+# The words of a helper, a trace or a person's own language are no answer of git.
+@test "git: a trace in the environment changes nothing, and another language hides no reason" {
+  GIT_TRACE=1 passes
+  mkdir "$BATS_TEST_TMPDIR/bin" "$CODE_DIR/sub"
+  printf '#!/bin/sh\n[ "$LANGUAGE" = en ] || { echo "fatal: zweifelhafte Inhaberschaft" >&2; exit 128; }\nexec %s "$@"\n' "$(type -P git)" >"$BATS_TEST_TMPDIR/bin/git"
+  chmod +x "$BATS_TEST_TMPDIR/bin/git"
+  export LANGUAGE=de
+  # The folder to be named is the top of the work tree, where only that helps.
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH GIT_TEST_ASSUME_DIFFERENT_OWNER=1 CODE_DIR=$CODE_DIR/sub gate
+  refused 77 'dubious ownership' "safe.directory $CODE_DIR"
+  [[ $stderr != *"$CODE_DIR/sub"$'\n'* && $stderr != *"safe.directory $CODE_DIR/sub"* ]]
+}
