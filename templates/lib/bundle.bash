@@ -292,7 +292,7 @@ commit_cell() { # <cell>    reads: R_*, of the cell's record on the data tier
 write_list() { # <file>
   local REPLY
   ! read_text "$1" || [[ $REPLY != "$LIST_TEXT" ]] || return 0
-  { printf '%s' "$LIST_TEXT" >"$1"; } 2>/dev/null && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
+  put_text "$1" "$LIST_TEXT" && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
     log "could not write $1: no room, no right, or its disk is gone"
     return "$EX_COPY"
   }

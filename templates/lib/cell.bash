@@ -39,8 +39,12 @@ refuse_command() { # <why>
 
 # What this call is to do, into CELL_NEXT: nothing, sync or run. Refuses 75, 77.
 judge_cell() {
-  local REPLY rc=0
+  local REPLY rc=0 path
   CELL_NEXT=run
+  # A folder there would swallow what is renamed onto it.
+  for path in "$D/state/$CELL.json" "$D/state/$CELL.sha256" "$B/records/$CELL.json" "$B/records/$CELL.sha256"; do
+    [[ ! -d $path ]] || refuse "$EX_INTEGRITY" "$path" "it is a folder, and a file of ours is to be there" "look at what made it, and move it away"
+  done
   check_bundled "$CELL" || rc=$?
   if ((rc == 0)); then
     [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$B/records/$CELL.json is of another"
@@ -49,7 +53,7 @@ judge_cell() {
   fi
   rc=0
   read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || rc=$?
-  ((rc != 2)) || log "cell $CELL: $D/state/$CELL.json is not a whole record of this run: unknown, so it is run again"
+  ((rc != 2)) || { record_fault "$D/state/$CELL.json" && log "cell $CELL: $D/state/$CELL.json: $REPLY of this run: unknown, so it is run again"; }
   if ((rc == 0)); then
     [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$D/state/$CELL.json is of another"
     case $R_state in
@@ -77,6 +81,7 @@ judge_claim() {
       [[ $ADOPT == true ]] || refuse "$EX_BUSY" "cell $CELL" "box $CLAIM_HOST has claim $CLAIM_N" "if that box is gone for good, say --adopt"
       bury_host "$CLAIM_HOST" || refuse "$EX_COPY" "$D/claims" "it cannot be written" "look at the data tier: room, rights"
       ;;
+    unread) refuse "$EX_INTEGRITY" "cell $CELL" "$CLAIM_SAID, not a claim: nobody knows whether it is being run" "where no run_one.sh of it is at work, move that away" ;;
     dead) log "cell $CELL: attempt $CLAIM_N is over (claim $CLAIM_N is stale); this is attempt $((CLAIM_N + 1))" ;;
   esac
 }
@@ -203,7 +208,7 @@ name_cut_files() {
 
 write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no rename where there was no record]
   local REPLY url=''
-  [[ ! -s $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
+  [[ ! -f $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
   record_open cell/1
   record_text run_id "$RUN_ID"
   record_text cell "$CELL"
@@ -223,7 +228,7 @@ write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no
   record_close
   if [[ ${4-} == begun ]]; then
     # Torn it is unknown, as it is without it; nothing older is lost.
-    if [[ ! -e $D/state/$CELL.json ]]; then
+    if [[ ! -e $D/state/$CELL.json && ! -L $D/state/$CELL.json ]]; then
       { printf '%s' "$RECORD" >"$D/state/$CELL.json"; } 2>/dev/null && read_text "$D/state/$CELL.json" && [[ $REPLY == "$RECORD" ]]
       return
     fi
@@ -301,11 +306,13 @@ run_cell() {
   local REPLY
   oom_count
   OOM_BEFORE=$REPLY BEGAN=$SECONDS
+  log_is_file || LOG_LOST=1
+  ((LOG_LOST == 0)) || return 0
   printf 'gpu-runbook: cell %s attempt %s run %s started %s resume %s command %s environment %s gpu %s\n' "$CELL" "$ATTEMPT" "$RUN_ID" "$STARTED" \
     "$CELL_RESUME" "$COMMAND_SHA" "$ENV_SPEC" "${GPU_SAID:-none asked for}" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
   ((LOG_LOST == 0)) || return 0
   if [[ -z $STOP_SIGNAL ]]; then
-    { : >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+    put_text "$D/logs/$CELL/.peak" '' || :
     start_group "$CELL_LOG" prepare_child "$BASH" -c "$COMMAND"
     CELL_ALIVE=1
     [[ -z $STOP_SIGNAL ]] || forward_stop
@@ -317,7 +324,7 @@ run_cell() {
     # of the cell is gone, and one that is found alive has all be looked at again.
     if ((CELL_RC == 0)) && names_files && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
     stop_watchers
-    { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+    ! read_text "$D/logs/$CELL/.peak" || PEAK_MEMORY=${REPLY%$'\n'}
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
     sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5 "$MY_TICKS"
   fi
@@ -325,15 +332,20 @@ run_cell() {
   ENDED=$REPLY
   oom_count
   OOM_AFTER=$REPLY
-  printf 'gpu-runbook: ended %s status %s\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
+  if ! log_is_file || ! printf 'gpu-runbook: ended %s status %s\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG"; then LOG_LOST=1; fi
   ((CELL_RC < 0)) || CELL_EXIT=$CELL_RC
   ((CELL_RC <= 128 || CELL_RC >= 193)) || CELL_SIGNAL=$((CELL_RC - 128))
+}
+
+# What lies in the log's place and is no file is never opened: a FIFO would wait for ever.
+log_is_file() {
+  [[ -f $CELL_LOG || (! -e $CELL_LOG && ! -L $CELL_LOG) ]]
 }
 
 # From the facts of the attempt to its record. Returns run_one's exit code.
 judge_end() {
   local REPLY='' missing='' LEAKS=''
-  find_leaks "$CELL_LOG"
+  [[ ! -f $CELL_LOG ]] || find_leaks "$CELL_LOG"
   if [[ -n $LEAKS ]]; then
     log "warning: the log of cell $CELL holds the value of: $LEAKS; do not publish $CELL_LOG, and renew it"
     printf 'gpu-runbook: this log holds the value of: %s\n' "$LEAKS" 2>/dev/null >>"$CELL_LOG" || :

@@ -1,5 +1,5 @@
 # lib/cellenv.bash: what a cell finds in its environment, and what it must not find there.
-# needs: exit log room probe checkpoint
+# needs: exit log file room probe checkpoint
 # reads: S HF_HOME PY MIRRORS SECRETS CRED_FILE PROXY_HOOK RUN_ID CELL CELL_INDEX ATTEMPT CELL_RESUME
 
 # Secrets into SECRET_NAMES and SECRET_VALUES: from the file's NAME=value lines, for the job's names only.
@@ -127,7 +127,7 @@ cache_env() {
 
 # By this mark we know scratch as this run's own, and only then is it ever emptied.
 mark_scratch() {
-  [[ -s $S/.gpu-runbook-scratch ]] || { printf '%s\n' "$RUN_ID" >"$S/.gpu-runbook-scratch"; } 2>/dev/null
+  [[ -s $S/.gpu-runbook-scratch ]] || put_text "$S/.gpu-runbook-scratch" "$RUN_ID"$'\n'
 }
 
 # How many threads numeric libraries may start, where nobody has said it: what this box lets us use, never all it has.

@@ -1,5 +1,5 @@
 # lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash hashes run
+# needs: exit log file hash hashes run
 # reads: PY D
 
 # A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
@@ -92,7 +92,7 @@ env_spec() {
     return 0
   fi
   # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
-  { : >"$D/.environment.key"; } 2>/dev/null || :
+  put_text "$D/.environment.key" '' || :
   describe_environment
   text=$REPLY
   environment_key "$ENV_FOLDERS"
@@ -103,7 +103,7 @@ env_spec() {
   if [[ $before != "$text" ]]; then
     [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
     event environment - - "$ENV_SPEC"
-    { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
+    put_text "$D/environment.txt" "$text" || { log "could not write $D/environment.txt" && return 0; }
   fi
-  [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
+  [[ -z $key || $ENV_SPEC == unknown ]] || put_text "$D/.environment.key" "$ENV_SPEC"$'\n'"$key" || :
 }

@@ -165,7 +165,7 @@ take_start() {
   mine+=" $REPLY"
   if ((n > 0)); then
     printf -v file '%s/%03d' "$dir" "$n"
-    read -r host boot pid ticks id <"$file" || :
+    [[ ! -f $file ]] || read -r host boot pid ticks id <"$file" || :
     if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
       refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: bash $SELF_DIR/$PROG status"
     fi

@@ -1,5 +1,5 @@
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
-# needs: exit log proc idle
+# needs: exit log file proc idle
 # reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS BEGAN
 
 # Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
@@ -78,7 +78,7 @@ watch_cell() { # <run_one's pid>
   ((tick > 0 && tick <= 20)) || tick=20
   if ((STALL_S > 0 && STALL_S < 8)); then tick=1; fi
   if ((WALL_S > 0 && WALL_S < tick)); then tick=1; fi
-  ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+  ((STALL_S == 0)) || put_text "$stamp" x || :
   while :; do
     # Short at first, so that short cells have a figure for their memory too.
     idle "$pause"
@@ -86,7 +86,7 @@ watch_cell() { # <run_one's pid>
     if ((step < 0 || step > pause + 60)); then
       # The clock was set, or the box slept: no time that the cell had, and no stamp to compare with.
       step=$pause life=$((ran + pause))
-      ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+      ((STALL_S == 0)) || put_text "$stamp" x || :
     fi
     ran=$((ran + step))
     pause=$((pause * 2 < tick ? pause * 2 : tick))
@@ -101,7 +101,7 @@ watch_cell() { # <run_one's pid>
     look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
       life=$ran
-      printf x >"$stamp" 2>/dev/null || :
+      put_text "$stamp" x || :
     fi
     if ((WALL_S > 0 && ran >= WALL_S)) || ((STALL_S > 0 && ran - life >= STALL_S)); then
       kill -USR2 "$main" 2>/dev/null || :
@@ -128,7 +128,7 @@ look_memory() {
   ((sum >= high)) || sum=$high
   ((sum > PEAK)) || return 0
   PEAK=$sum
-  { printf '%s\n' "$PEAK" >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+  put_text "$D/logs/$CELL/.peak" "$PEAK"$'\n' || :
 }
 
 # A sign of life: the log grew, or anything in the cell's folder was written. Both, for many trainers print nothing.

@@ -1,5 +1,5 @@
 # lib/results.bash: a cell's result files: which they are, what they weigh, their digests.
-# needs: exit log hash hashes
+# needs: exit log file hash hashes
 # reads: D REQUIRED
 
 # Results below this in all are small: hashed and copied in a moment. Looks that cost a process and would see what happens in
@@ -148,7 +148,7 @@ end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
   done
   # The commit takes the list from here and a repeated sync takes new digests: from the file only its own digest is taken.
-  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
+  put_text "$D/state/$cell.sha256" "$LIST_TEXT" || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 list_digest() { # into LIST_DIGEST
   local REPLY

@@ -32,6 +32,10 @@ lock_roster() { # returns: 1 where it could not be had
   this_boot_id
   here+=" $REPLY"
   start_ticks $$ || return 1
+  if [[ -e $D/.queue.lock && ! -f $D/.queue.lock ]]; then
+    log "$D/.queue.lock is no file, so no lock: going on without it; move it away"
+    return 1
+  fi
   for ((n = 0; n < 200; n++)); do
     set -C
     if { printf '%s %s %s\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then set +C && return 0; fi

@@ -48,6 +48,7 @@ first_phase() { # <index>
       P_COPY[$1]=1
       log "cell $name: finished, but not in the bundle: to copy again"
       ;;
+    unknown) log "cell $name: unknown${C_WHY:+ ($C_WHY)}: to resume" ;;
     *) log "cell $name: ${REPLY}: to resume" ;;
   esac
 }
@@ -265,6 +266,7 @@ claimed_by() { # <cell> <claims before it> <pid>
   last_claim "$1"
   for ((n = $2 + 1; n <= CLAIM_N; n++)); do
     printf -v file '%s/claims/%s/%03d' "$D" "$1" "$n"
+    [[ -f $file ]] || continue
     { read -r rest rest pid rest <"$file"; } 2>/dev/null || continue
     [[ $pid != "$3" ]] || { CLAIM_OURS=$n && return 0; }
   done
@@ -355,11 +357,11 @@ stop_queue() { # <code> <why>
 
 # Empty S, when no cell runs: what we made below $SCRATCH/gpu-runbook/<run>, by the mark that we left there.
 prune_scratch() {
-  local mark=''
+  local REPLY mark=''
   PRUNE_WAITS=''
   # Who waits has made its folders there.
   drop_warm
-  { IFS= read -r mark <"$S/.gpu-runbook-scratch"; } 2>/dev/null || :
+  ! read_text "$S/.gpu-runbook-scratch" || mark=${REPLY%%$'\n'*}
   if [[ $mark != "$RUN_ID" || -L $S || $S != */gpu-runbook/"$RUN" ]]; then
     log "scratch $S has no mark of this run: nothing is removed"
     return 0

@@ -1,5 +1,5 @@
 # lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
-# needs: exit log proc claim
+# needs: exit log file proc claim
 # reads: D B RUN_ID
 
 # Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then state class
@@ -11,11 +11,17 @@ read_states() {
 }
 # The two halves of it: awk reads beside us, while something else is done.
 begin_states() { # [the records to read: all]    sets STATES_FD
+  local REPLY file
+  local -a sound=()
   (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
   # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
-    printf '%s\n' "$@"
-    [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    # What is no file is named here and opened by nobody: a FIFO would wait for ever.
+    for file; do
+      if [[ -f $file && -r $file ]]; then sound+=("$file"); elif no_file "$file"; then printf '\037%s\037%s\n' "$REPLY" "$file"; fi
+    done
+    ((${#sound[@]} == 0)) || printf '%s\n' "${sound[@]}"
+    [[ ! -d $B/records ]] || find -L "$B/records" -maxdepth 1 -type f -name '*.sha256' ! -name '.*' -exec sha256sum {} +
   } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
@@ -34,19 +40,26 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       if (substr(rest, 1, 1) == "\"") return substr(rest, 2, length(rest) - 2)
       return rest == "null" ? "" : rest
     }
-    function fields(name) {
+    function unknown(why) { return s "unknown" s s s s s s why }
+    function fields(name, file) {
       if (substr(text, 1, 4) != "{\n  " || substr(text, length(text) - 2) != "\n}\n" || member("schema") != "cell/1" || member("run_id") != run || member("cell") != name || member("state") == "")
-        return s "unknown" s s s s s s
+        return unknown(file (text == "" ? " is empty, or cannot be read" : " is not a whole record of this run"))
       return s member("state") s member("class") s member("attempt") s member("started") s member("ended") s member("exit") s member("why")
     }
     function name_of(path, folder) { return substr(path, length(folder) + 1, length(path) - length(folder) - 5) }
     BEGIN { s = "\037" }
-    # The pattern itself comes where no file fits it.
+    index($0, s) == 1 {
+      split($0, part, s)
+      why = unknown(part[3] " is " part[2] ", not a record")
+      if (index(part[3], b) == 1) { n = name_of(part[3], b); in_b[++nb] = n; of_b[n] = why }
+      else { n = name_of(part[3], d); in_d[++nd] = n; odd[n] = why }
+      next
+    }
     index($0, b) == 1 {
       n = name_of($0, b)
-      if (read_whole(b n ".json") < 0 && n == "*") next
+      read_whole($0)
       in_b[++nb] = n
-      of_b[n] = fields(n)
+      of_b[n] = fields(n, $0)
       list[n] = member("files_sha256")
       next
     }
@@ -61,8 +74,13 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       for (i = 1; i <= nd; i++) {
         n = in_d[i]
         if ((n in has) && has[n] == 1) continue
-        if (read_whole(d n ".json") < 0 && n == "*") continue
-        print n s ((n in has) ? has[n] : 0) fields(n)
+        if (n in odd) line = odd[n]
+        else { read_whole(d n ".json"); line = fields(n, d n ".json") }
+        # Damaged there, and what is here may well be whole: both are to be told.
+        why = ""
+        if (n in has && index(of_b[n], s "unknown" s) == 1) { why = of_b[n]; sub(/.*\037/, "", why) }
+        if (why != "" && substr(line, length(line)) != s) why = "; " why
+        print n s ((n in has) ? has[n] : 0) line why
         delete of_b[n]
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
@@ -89,7 +107,7 @@ read_sound() { # returns: 1 where that fails too
   local file name
   local -a sound=() unread=()
   for file in "$B/records"/*.json "$D/state"/*.json; do
-    if { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
+    if [[ ! -f $file ]] || { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
   done
   RECORD_OF=()
   begin_states "${sound[@]-$D/state/*.json}"
@@ -120,9 +138,11 @@ cell_record_of() { # <cell>
   C_ENDED=${fields[5]-} C_EXIT=${fields[6]-} C_WHY=${fields[7]-}
 }
 
-# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY.
+# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY, and C_WHY.
+# shellcheck disable=SC2034 # a script reads C_WHY or not
 state_now() { # <cell>
   local line=${RECORD_OF[$1]-} next
+  C_WHY=''
   case $line in
     1*) REPLY='done' && return 0 ;;
     '')
@@ -144,12 +164,14 @@ state_now() { # <cell>
     *) REPLY=unknown ;;
   esac
 }
+# shellcheck disable=SC2034 # as above
 claim_says() { # <cell>    running where somebody lives behind the last claim, else unknown
   last_claim "$1"
   case $CLAIM_STATE in
     live | foreign) REPLY=running ;;
     # A folder alone is no claim: the cell was refused before it.
     none) [[ -z ${RECORD_OF[$1]-} ]] && REPLY=pending || REPLY=unknown ;;
+    unread) REPLY=unknown C_WHY=$CLAIM_SAID ;;
     *) REPLY=unknown ;;
   esac
 }
