@@ -181,12 +181,12 @@ PY
   finished_cell "$D" a
   finished_cell "$D" b
   aggregate
-  printf 'X' | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=100 conv=notrunc status=none
+  printf 'XXXXXXXX' | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=100 conv=notrunc status=none
   run --separate-stderr aggregate
   [[ $status -eq 0 && $stderr == *'final_ckpts/a/best.pth is not what its record says'* ]]
   sound 2 2 4
   rm -r "$D/cells/a"
-  printf 'X' | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=100 conv=notrunc status=none
+  printf 'XXXXXXXX' | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=100 conv=notrunc status=none
   run --separate-stderr aggregate
   [[ $status -eq 65 && $output == '' ]]
   grep -qF '{"cell": "a", "state": "unknown"' "$B/PULL_MANIFEST.json"
@@ -205,7 +205,7 @@ PY
   grep -q final_ckpts "$SHIMS/sha256sum.calls"
   # Same size, inode and times as the cache believes: only --rehash can see it.
   cp -p "$D/state/.aggregate" "$BATS_TEST_TMPDIR/cache"
-  printf 'X' | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=100 conv=notrunc status=none
+  printf 'XXXXXXXX' | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=100 conv=notrunc status=none
   local now
   now=$(TZ=UTC0 stat -c '%s|%i|%y|%z' "$B/final_ckpts/a/best.pth")
   sed -i "s#\(final_ckpts/a/best.pth\)|.*#\1|$now#" "$D/state/.aggregate"

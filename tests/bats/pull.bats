@@ -56,7 +56,7 @@ load pull_state
     printf 'not the beginning' >"$L/.partial/files/final_ckpts/a/best.pth"
     head -c 1000 "$B/final_ckpts/b/best.pth" >"$L/final_ckpts/b/best.pth"
     cp "$B/final_ckpts/c/best.pth" "$L/final_ckpts/c/best.pth"
-    printf X | dd of="$L/final_ckpts/c/best.pth" bs=1 seek=77 conv=notrunc status=none
+    printf XXXXXXXX | dd of="$L/final_ckpts/c/best.pth" bs=1 seek=77 conv=notrunc status=none
     run --separate-stderr over_ssh
     [[ $status -eq 0 ]]
     home_is_whole generic-ssh
@@ -126,7 +126,7 @@ SHIM
   [[ $status -eq 0 ]]
   home_is_whole generic-ssh
   rm -rf "$LOCAL_DIR"
-  printf X | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=77 conv=notrunc status=none
+  printf XXXXXXXX | dd of="$B/final_ckpts/a/best.pth" bs=1 seek=77 conv=notrunc status=none
   run --separate-stderr over_ssh
   refused 65 'final_ckpts/a/best.pth' 'the durable tier has it with digest'
   [[ ! -e $LOCAL_DIR/generic-ssh.r1/PULL_MANIFEST.json && ! -e $LOCAL_DIR/generic-ssh.r1/final_ckpts/a/best.pth ]]
@@ -143,7 +143,7 @@ SHIM
   refused 65 'final_ckpts/a/best_metrics.json' 'the durable tier has it right'
   rm "$BOX_BIN/tar"
   over_ssh
-  printf X | dd of="$LOCAL_DIR/generic-ssh.r1/final_ckpts/a/best.pth" bs=1 seek=7 conv=notrunc status=none
+  printf XXXXXXXX | dd of="$LOCAL_DIR/generic-ssh.r1/final_ckpts/a/best.pth" bs=1 seek=7 conv=notrunc status=none
   run --separate-stderr over_ssh
   [[ $status -eq 0 && $stderr == *'a/best.pth is here, but not what the manifest says'* ]]
   home_is_whole generic-ssh
