@@ -41,6 +41,7 @@ def helpers(b: Bindings) -> dict:
         "job_minutes": int(b.budget["minutes"] * 6 / 5) + 15, "each_minutes": quote.Safe(f"{b.job['needs']['minutes']:g}"), "stop_days": next((one["retention_days"] for one in b.actions if one["like"] == "stop"), None),
         "words_of": words_of, "rows": rows(b), "facts": facts(b), "hours": quote.Safe(f"{b.budget['minutes'] / 60:.2f}".rstrip("0").rstrip(".")),
         "long_job": b.budget["minutes"] > 60, "action_of": lambda action: how(b, action), "spaced": lambda items: ", ".join(items) or "nothing",
+        "on_the_box": any(str(step).startswith("On the box") for way in b.profile["launch"]["ways"] for step in way.get("steps", ())),
         "power_off": power_off(b), "data_word": places["DATA"].strip('"'), "data_stays": outlives(b.data, b.meter_stop), "asked": asked(b), "spaced_or_dash": lambda items: ", ".join(items) or "–",
     }
 

@@ -21,7 +21,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 # tool -> (packages, sub-commands and options that the profiles' sentences speak of; word lists are read from the profiles)
 PINS = {
-    "vastai": (["vastai==1.9.1"], ["create ssh-key", "create instance --image --disk --ssh --direct", "search offers -o", "show instance --raw", "show volumes",
+    "vastai": (["vastai==1.9.1"], ["create ssh-key", "create instance --image --disk --ssh --direct --onstart-cmd", "search offers -o", "show instance --raw", "show volumes",
                "delete volume", "ssh-url", "change bid --price", "cloud copy", "execute"]),
     "jl": (["jarvislabs==0.2.19"], ["create --gpu --storage --fs-id --yes --json", "get --json", "resume --spot --yes --json", "status --json", "run --gpu --json --keep",
            "ssh-key add --name", "filesystem create --name --storage --yes --json", "filesystem list --json", "filesystem remove --yes"]),

@@ -180,3 +180,16 @@ def test_what_is_typed_for_a_pod_is_typed_here(profile):  # S8: "all commands ar
     assert "with the block at the end of this phase: `local/verify_phase.sh 4` runs it" in section(page, "Phase 4: monitoring")
     # S97: P3.2 is given again after an interruption, when INSTANCE names the run's own Job.
     assert re.search(r"names that one, and never with a run's, $", section(page, "Phase 3: detached launch").split("`kubectl delete job")[0])
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_first_login_has_its_address_and_its_order(profile):  # S16 S37: nobody guesses where the box is, or types there before there is a way in
+    if KIND[profile] not in ("ssh-rental", "cloud-vm"):
+        return
+    page = text(profile)
+    assert "where the box answers ([P1.3](#phase-1-connection-and-credentials) has the way to read them)" in section(page, "Your values")
+    create = page.split("- [ ] **P-1.9**")[1].split("- [ ] **P-1.10**")[0]
+    there = re.findall(r"^    1\. On the box\b.*", create, re.M)
+    assert bool(there) == ("typed *on the box* waits for the alias (P-1.10)" in create)
+    assert bool(there) == ("do there what P-1.9 wants *on the box*" in section(page, "Short path"))
+    assert all(re.search(r"`[^`]*\bmount ", one) for one in there if re.search(r"\bmount\b", one)), there
