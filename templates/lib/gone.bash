@@ -71,6 +71,10 @@ await_silence() {
 ask_person() {
   local step said=''
   for step in ${ACTION_GONE_STEPS[@]+"${ACTION_GONE_STEPS[@]}"}; do say_list "then see" "$step"; done
+  if ((${#ACTION_GONE_COMMAND[@]} > 0)); then
+    put_instance "${ACTION_GONE_COMMAND[@]}"
+    say_list "then see" "${WORDS[*]}: ${ACTION_GONE_ABSENT//\{instance\}/$INSTANCE} is no longer in it"
+  fi
   [[ -t 0 ]] || { log "nobody is here to say what they see" && return 0; }
   printf "Type 'gone' once you see this, anything else if you do not:\n> "
   IFS= read -r said || said=''

@@ -285,6 +285,16 @@ ENTRIES
   refused 77 'not in order'
 }
 
+@test "teardown: a person who types the command is told what to see, where the profile has a command to look with (S100)" {
+  local kube
+  compile_job kubernetes jobs/demo.yaml
+  TD=$OUT/local/teardown.sh
+  kube=$HOME/gpu-runs/kubernetes.demo
+  mv "$L" "$kube" && rm "$kube/box.json"
+  run --separate-stderr "$TD" delete-job --run --approve "${OK/terminate/delete-job}" </dev/null
+  [[ $status -eq 69 && $output == *'then see: '*'kubectl get jobs -o name: box-7 is no longer in it'* ]] || fail_with 'nothing to see'
+}
+
 @test "teardown: a run that was pushed to other folders than these is not overlooked where nothing of it is home (S95 F43)" {
   # Pushed before it began, so that box.json knows no run yet; it has ended, and was never pulled.
   rm -rf "${L:?}"/* && rm -rf "${B:?}"
