@@ -56,7 +56,7 @@ def _budget(case: Case) -> dict:
 
 
 def _sum(need: Need) -> str:
-    return f"{need.per_cell_bytes / GB:g} GB x {need.cells} cells + {need.buffer_bytes / GB:g} GB = {need.total_bytes / GB:g} GB"
+    return f"{need.per_cell_bytes / GB:g} GB x {need.cells} cells + {need.buffer_bytes / GB:g} GB in reserve = {need.total_bytes / GB:g} GB"
 
 
 def room(case: Case) -> Found:

@@ -368,3 +368,11 @@ def test_the_console_script_is_the_same_program(tmp_path):
     script = f"import sys; sys.argv[0] = 'gpu-runbook'; from {module} import {name}; sys.exit({name}())"
     done = subprocess.run([sys.executable, "-c", script, "list"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout == program("list").stdout.decode() and "runpod" in done.stdout
+
+
+def test_the_readme_shows_what_explain_says(capsys):
+    """But for the numbers of lines, which move with each edit."""
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("generator explain runpod SIGNAL_GRACE_S\n", 1)[1].split("```", 1)[0]
+    assert cli.run(["explain", "runpod", "SIGNAL_GRACE_S"]) == 0
+    said = capsys.readouterr().out
+    assert re.sub(r"(:|line )[0-9]+", r"\1N", said) == re.sub(r"(:|line )[0-9]+", r"\1N", shown)

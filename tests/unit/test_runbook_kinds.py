@@ -193,3 +193,12 @@ def test_the_first_login_has_its_address_and_its_order(profile):  # S16 S37: nob
     assert bool(there) == ("typed *on the box* waits for the alias (P-1.10)" in create)
     assert bool(there) == ("do there what P-1.9 wants *on the box*" in section(page, "Short path"))
     assert all(re.search(r"`[^`]*\bmount ", one) for one in there if re.search(r"\bmount\b", one)), there
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_going_on_elsewhere_names_the_word_that_its_kind_has(profile):  # S72: `--adopt` is typed only where formal_run starts the run
+    part = section(text(profile), "Phase 4: monitoring").split("**P4.3**")[1].split("**P4.4**")[0]
+    if KIND[profile] in ("slurm", "kubernetes", "notebook"):
+        assert "gone for good: P3.2 once more, see [Failure handling]" in part and "`--adopt`" not in part
+    else:
+        assert KIND[profile] == "owned" or "with `--adopt`, see [Failure handling]" in part or "what was pulled goes back, see" in part
