@@ -45,6 +45,8 @@ lengthen_grace() {
 end_group() { # <signal>
   [[ -z ${KILLER_PID-} ]] || return 0
   signal_group "$1"
+  # One that stands still hears nothing until it goes on.
+  signal_group CONT
   start_killer
 }
 start_killer() { # sets KILLER_PID
@@ -216,7 +218,7 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
   LOOKING=0
   for one in "${LEFT[@]}"; do
     log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
-    ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :
+    ! same_process "${one% *}" "${one#* }" || { kill -TERM "${one% *}" && kill -CONT "${one% *}"; } 2>/dev/null || :
   done
   # By rounds, for a clock may be set meanwhile.
   while ((round < $3 * 20)); do

@@ -152,7 +152,7 @@ smoke_wait() {
   (
     # Whatever cannot be noted (a full disk): the limit holds.
     watch_attempt "$SMOKE_TIMEOUT_S" || :
-    kill -TERM -- "-$SMOKE_PID" || :
+    kill -TERM -- "-$SMOKE_PID" && kill -CONT -- "-$SMOKE_PID" || :
     sleep 10
     kill -KILL -- "-$SMOKE_PID"
   ) </dev/null >/dev/null 2>&1 &

@@ -29,6 +29,20 @@ process_tree() { # <root pid>
   done
 }
 
+# Those of the tree that stand still (SIGSTOP, Ctrl-Z), into TREE_STILL: they act on no signal until they are told to go on.
+find_still() {
+  local id stat
+  TREE_STILL=()
+  for id in ${TREE_IDS[@]+"${TREE_IDS[@]}"}; do
+    { IFS= read -r stat <"/proc/${id% *}/stat"; } 2>/dev/null || continue
+    if [[ ${stat##*) } == T\ * ]] && same_process "${id% *}" "${id#* }"; then TREE_STILL+=("${id% *}"); fi
+  done
+}
+wake_tree() {
+  find_still
+  ((${#TREE_STILL[@]} == 0)) || kill -CONT "${TREE_STILL[@]}" 2>/dev/null || :
+}
+
 # Is any process of the tree still there? TREE_LEFT holds those that are.
 tree_alive() {
   local id

@@ -198,3 +198,29 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   wait_for 30 grep -q '"state": "done"' "$D/state/s2.json"
   formal_ok
 }
+
+# F62 T17: what stands still (Ctrl-Z in an attached session, SIGSTOP) is said to, and is ended by stop all the same.
+@test "formal_run: a run that stands still is said to, and stop ends it" {
+  local id
+  local -a all=()
+  smoked
+  : >"$HOLD"
+  formal start
+  wait_for 30 test -s "$D/cells/s2/best.bin"
+  formal status
+  [[ $status -eq 0 && $output != *'stands still'* ]] || fail_with status
+  # shellcheck disable=SC2013 # numbers, one word each
+  for id in $(grep -lsF "$BATS_TEST_TMPDIR/" /proc/[0-9]*/environ | sed 's/[^0-9]//g'); do
+    case $({ tr '\0' ' ' <"/proc/$id/cmdline"; } 2>/dev/null) in *formal_run.sh\ _run* | *run_queue* | *run_one* | *train.sh*) all+=("$id") ;; esac
+  done
+  kill -STOP "${all[@]}"
+  formal status
+  [[ $status -eq 0 && $output == *'it stands still'*"kill -CONT $(member "$D/formal.json" pid) "* ]] || fail_with 'status, standing'
+  run --separate-stderr timeout 50 bash "$BOX/formal_run.sh" stop
+  [[ $status -eq 0 && $output == *'stopped: the same start continues it'* ]] || fail_with stop
+  in_state stopped
+  # Who began it may not collect it: a corpse is no process.
+  for id in "${all[@]}"; do not grep -qs '^State:.[^ZX]' "/proc/$id/status"; done
+  # It was somebody's word: there is nothing to mend.
+  [[ $(member "$D/FORMAL_FAILURE.json" remedy) == "bash $BOX/formal_run.sh start continues it" ]]
+}

@@ -345,3 +345,19 @@ big_cell() { printf '%s\tbash trainer.sh ok && head -c 2000000 /dev/zero >>"$CEL
     is a preempted preempted
   done
 }
+
+@test "a cell that stands still is told to go on when it is told to stop: it saves, and nobody waits out the grace (case 42, T17)" {
+  local pid rc=0
+  sed -E 's/^readonly (SIGNAL_)?GRACE_S=.*/readonly \1GRACE_S=600/' "$BOX/run_one.sh" >"$HOME/run_one.sh"
+  printf 'a\ttrap '"'"'echo x >"$CELL_DIR/saved"; exit 0'"'"' TERM; kill -STOP $$; sleep 600\n' >"$Q"
+  bash "$HOME/run_one.sh" --queue "$Q" a >/dev/null 2>&1 3>&- &
+  pid=$!
+  still() { grep -qs '^State:.T' /proc/"$(pgrep -f 'kill -STOP' -P "$pid")"/status; }
+  wait_for 30 still
+  kill -TERM "$pid"
+  over() { ! kill -0 "$pid" 2>/dev/null; }
+  wait_for 60 over
+  wait "$pid" || rc=$?
+  [[ $rc -eq 143 && -s $D/cells/a/saved ]]
+  is a preempted preempted
+}

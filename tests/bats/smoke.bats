@@ -116,6 +116,15 @@ teardown() { formal_teardown; }
   wait_for 30 no_trainer
 }
 
+# S55: one that stands still, as at a terminal that it may not read, ends with its limit, and may save before.
+@test "smoke: a command that stands still is ended within its limit, and hears it" {
+  command_is 'trap "echo x >\"\$DATA_DIR/heard\"; exit 0" TERM; kill -STOP $$; while :; do sleep 0.1; done' best.bin 1
+  sed -i 's/^    sleep 10$/    sleep 600/' "$BOX/smoke.sh"
+  run --separate-stderr timeout 60 bash "$BOX/smoke.sh"
+  failed_because 'not done in 1 s'
+  [[ -s $DATA_DIR/heard && -z $(ls -A "$SCRATCH/gpu-runbook") ]]
+}
+
 # Trackers are off; the interpreter and the cell's own folder are there (S55 F21).
 @test "smoke: the command sees a cell's environment with trackers off" {
   command_is 'echo "$CELL_NAME $CELL_ATTEMPT ${CELL_RESUME:-0} $WANDB_MODE $PYTHONUNBUFFERED $PY" >"$CELL_DIR/best.bin"; cp "$CELL_DIR/best.bin" "$DATA_DIR/seen"' best.bin
