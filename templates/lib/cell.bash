@@ -108,6 +108,7 @@ gate_cell() {
 make_folders() { # sets STAGE, the folder in which the copy will be made
   local dir
   local -a dirs=()
+  gate_write
   STAGE=$B/.syncing/$CELL.$$
   # From our own look ahead of time it is empty; a dead one's under our number the sync removes.
   [[ ! -e $STAGE && ! -L $STAGE ]] || is_empty_folder "$STAGE" || STAGE=''
@@ -115,10 +116,17 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
     [[ -d $dir ]] || dirs+=("$dir")
   done
   [[ -e $CELL_DIR || -L $CELL_DIR ]] || dirs+=("$CELL_DIR")
-  ((${#dirs[@]} == 0)) || mkdir -p -- "${dirs[@]}" ||
-    refuse "$EX_NOROOM" "mkdir" "the cell's folders cannot be made" "look at DATA_DIR, DURABLE_DIR and SCRATCH=$SCRATCH: room, rights"
+  ((${#dirs[@]} == 0)) || mkdir -p -- "${dirs[@]}" 2>/dev/null || refuse_folders
   mark_scratch || refuse "$EX_NOROOM" "$S" "it cannot be written" "look at SCRATCH=$SCRATCH: room, rights"
   drop_dead_room
+}
+
+refuse_folders() { # reads make_folders' own: dirs
+  local dir
+  for dir in "${dirs[@]}"; do
+    [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || break
+  done
+  refuse_write "$EX_NOROOM" "$dir" "the folder cannot be made" 'disk of this'
 }
 
 # Room that killed attempts have kept; a living runner's stays. In a container nobody may collect the dead: they stay as zombies.
@@ -352,6 +360,7 @@ judge_end() {
   fi
   if ((LOG_LOST)); then
     CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
+    ! write_fault "${CELL_LOG%/*}" || WHY="$REPLY; $WHY"
     classify_disk
   else
     has_evidence || missing=$REPLY
@@ -397,6 +406,7 @@ finish_sync() {
   find_behind
   cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" behind ${BEHIND[@]+"${BEHIND[@]}"} || :
   event unsynced "$CELL" "$attempt" "code $rc"
+  ! write_fault "$B" || log "$REPLY, so nothing can be copied there: mount the durable tier for writing again; then the same call"
   log "cell $CELL: unsynced: it has finished, and its results lie in $CELL_DIR only; the next call copies again"
   return "$rc"
 }

@@ -1,6 +1,6 @@
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
-# needs: exit log file proc
-# reads: D
+# needs: exit log file proc run
+# reads: D B
 
 # The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
 # Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
@@ -71,10 +71,16 @@ withdraw_claim() {
   rm -f -- "$CLAIM_FILE"
 }
 
+# A tier that was mounted read-only, or became it, is no cell's affair: refused by its name, before anything is begun.
+gate_write() { # reads: D B    refuses 73, 74
+  [[ -w $D ]] || can_write "$D" || refuse_write "$EX_NOROOM" "$D" "nothing can be written there" data
+  [[ $B == "$D" || -w $B ]] || can_write "$B" || refuse_write "$EX_COPY" "$B" "nothing can be written there" durable
+}
+
 # Can a line be written there at all?
 can_write() { # <folder>
   local rc=0
   { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
-  rm -f -- "$1/.probe.$$"
+  rm -f -- "$1/.probe.$$" 2>/dev/null
   return "$rc"
 }

@@ -74,7 +74,7 @@ refuse_probe() { # <probe>
 
 # What was made for a cell that does not begin, or that needs it no more.
 drop_room() {
-  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}" || :
+  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}" 2>/dev/null || :
   [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 

@@ -1,5 +1,5 @@
 # lib/schedule.bash: cells into slots, judged by their records, counted so that the sum is always true.
-# needs: exit log file record run claim states roster idle
+# needs: exit log file record room run claim states roster idle
 # reads: SLOTS SLOT_GPUS RETRY_MAX NEED_S ONLY SKIP_FAILED ADOPT SELF_DIR
 
 # The plan: cells of the roster that this call is to see to. P_NAME, P_AT (their places in the roster), and P_PHASE:
@@ -252,12 +252,18 @@ judge_slot() { # <index> <run_one's exit code> <claims before it> <its pid> <whe
       unsynced) judge_unsynced "$i" "$rc" ;;
       failed) judge_failed "$i" ;;
       *)
-        ((rc != EX_NOROOM)) || stop_queue "$rc" "cell $name has run, and its record could not be written; those of the next ones could not either"
+        ((rc != EX_NOROOM)) || stop_unwritten "$name"
         judge_interrupted "$i"
         ;;
     esac
   fi
   say_progress "$i" "$took"
+}
+
+stop_unwritten() { # <cell>
+  local REPLY
+  write_words "$D/state" "cell $1 has run, and its record could not be written" data
+  stop_queue "$EX_NOROOM" "$FAULT_WHY; those of the next ones could not either; $FAULT_DO"
 }
 
 # Has this run_one taken a claim on the cell behind the N-th, CLAIM_OURS? Its exit code could be the trainer's own.
