@@ -232,3 +232,13 @@ def test_damage_is_found_in_every_profile(name):
             done += 1
             assert findings(p), f"{name} was not found in {path.stem}"
     assert done > len(FILES) / 3
+
+
+MONEY_OR_DATA = re.compile(r"\b(bills?|billed|charged?|costs?|price|yuan|USD|refund|erase[sd]?|wipe[sd]?|deletes?|kept|keeps the|survives?|outlives|for free|Free|free (of|both|part))\b")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_what_touches_money_or_data_has_a_source(path):  # S11 S12: conveniences and ports have none, so they say nothing of either
+    p = load(path)
+    said = [text for one in p["launch"]["surface"]["conveniences"] + p["network"]["ports"] for text in ([one] if isinstance(one, str) else one.values())]
+    assert [one for one in said if MONEY_OR_DATA.search(one)] == []
