@@ -116,3 +116,31 @@ SHIM
   [[ $status -eq 0 ]]
   sum_is 18 18 0 0 0
 }
+
+@test "a quota that is used up is a full disk, in a cell's log and at a copy of ours: pruned once, then the queue stops; the rest is pending (S106, S108, case 29)" {
+  local how n=0
+  for how in 'OSError: [Errno 122] Disk quota exceeded' 'cp: error writing x: Disk quota exceeded' 'write ckpt.bin: disk quota exceeded'; do
+    rm -f "$Q"
+    export RUN=q$((n += 1))
+    D=$DATA_DIR/$RUN B=$DURABLE_DIR/$RUN
+    cell a "says '$how'"
+    cell b ok
+    queue
+    [[ $status -eq 73 && $stderr == *'a: disk_full, once more after scratch is pruned'* && $stderr == *'the disk is full also after pruning'* ]] || fail_with "$how"
+    is a failed disk_full
+    sum_is 2 0 0 1 1
+    [[ $(starts a) -eq 2 && $(starts b) -eq 0 ]]
+  done
+  rm -f "$Q"
+  export RUN=copy
+  D=$DATA_DIR/$RUN B=$DURABLE_DIR/$RUN
+  cell a ok
+  cell b ok
+  fail_nth cp 1 1 "error writing 'x': Disk quota exceeded"
+  queue
+  [[ $status -eq 73 && $stderr == *'no room for the copy'*'Disk quota exceeded'* ]] || fail_with copy
+  is a unsynced
+  sum_is 2 1 0 0 1
+  queue
+  [[ $status -eq 0 && $(starts a) -eq 1 ]] && bundled a && bundled b
+}
