@@ -192,8 +192,10 @@ def test_a_job_longer_than_a_session_is_said(tmp_path):  # 6 cells of 5 h at a c
 @pytest.mark.parametrize("profile", RENTED)
 def test_adopt_is_told_where_it_is_needed(profile):  # F23 case 131: the old box is gone for good
     page = text(profile)
-    back = bound(profile).durable is None and bound(profile)["KIND"].value in ("ssh-rental", "cloud-vm")
-    assert "--adopt" in section(page, "Failure handling") and ("what was pulled goes back" if back else "--adopt") in section(page, "Phase 4: monitoring")
+    typed = bound(profile)["KIND"].value in ("ssh-rental", "cloud-vm")
+    back = bound(profile).durable is None and typed
+    word = "what was pulled goes back" if back else "--adopt" if typed else "P3.2 once more"
+    assert "--adopt" in section(page, "Failure handling") and word in section(page, "Phase 4: monitoring")
     assert ("P5.1 and P5.3, typed while it runs" in section(page, "Phase 4: monitoring")) == back == bool(blocks(section(page, "Failure handling"), "bash"))
     if bound(profile)["KIND"].value in ("ssh-rental", "cloud-vm"):
         assert "formal_run.sh start --adopt" in section(page, "Failure handling")
