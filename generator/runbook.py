@@ -97,8 +97,11 @@ def adopt(kind: str) -> quote.Safe:
     """How a run goes on at another box."""
     if kind in ("slurm", "kubernetes", "notebook"):
         return quote.Safe("start it again as in P3.2, which says `--adopt` itself; never let two of them run at once.")
-    return quote.Safe("push to the new one, and there give P3.2's command as `formal_run.sh start --adopt`. Without that word it is refused (75: the old box has "
-                      "the run); with it the old box's claims count as dead, so say it only when that box is gone for good.")
+    return quote.Safe(
+        "make the new one and its alias (P-1.9, P-1.10, verify P-1), push to it (`--new-host-key`), and there give P2.6, then P3.2's command as "
+        "`formal_run.sh start --adopt`. Without that word it is refused (75: the old box has the run); with it the old box's claims count as dead, "
+        "so say it only when that box is gone for good."
+    )
 
 
 def on_box(kind: str, command: str, run: str = "run", flags: str = "-n ") -> quote.Safe:
