@@ -67,7 +67,7 @@ git_open() { # reads: CODE_DIR
 }
 # What a caller's git has in its environment leads elsewhere, and is not this tree's.
 git_alone() {
-  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
+  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_NAMESPACE
 }
 
 # Prefixes under GIT_TOP that hold the run's own output: what the run itself makes is no dirt. Sets GIT_EXEMPT.
@@ -107,7 +107,7 @@ git_modes() { # prints true or false
 
 # All that differs from the commit: GIT_DIRTY (state and path) and GIT_UNTRACKED (paths). Names may hold anything.
 git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
-  local entry='' ended=1 modes
+  local entry='' ended=1 modes all=(ls-files -v -z)
   GIT_DIRTY=() GIT_UNTRACKED=()
   modes=$(git_modes) || exit
   while IFS= read -r -d '' entry; do
@@ -123,7 +123,8 @@ git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
   done < <(git_list_all -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
     --untracked-files=all --ignore-submodules=none)
   git_in_time "$ended" "$GIT_LOOK_S" status || return 1
-  # Files that a person told git not to look at are hidden edits waiting to happen.
+  # Files that a person told git not to look at are hidden edits waiting to happen, in a repository inside this one too.
+  [[ ! -f $GIT_TOP/.gitmodules ]] || all+=(--recurse-submodules)
   ended=1
   while IFS= read -r -d '' entry; do
     case $entry in
@@ -132,7 +133,7 @@ git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
       # A sparse checkout leaves such files out; one that is there is not compared.
       S\ *) [[ ! -e $GIT_TOP/${entry:2} && ! -L $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
     esac
-  done < <(git_list_all ls-files -v -z)
+  done < <(git_list_all "${all[@]}")
   git_in_time "$ended" "$GIT_LOOK_S" ls-files -v
 }
 # What git lists with -z, and behind it how git ended: a list that breaks off is none.
@@ -168,9 +169,20 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
   [[ -n $REPLY ]]
 }
 
+# A git that was killed leaves its lock behind, at which every later one stops.
+git_lock_remedy() { # <what git said> <what else to do>    prints
+  local REPLY
+  if [[ $1 =~ \'([^\']+\.lock)\':\ File\ exists ]]; then REPLY=${BASH_REMATCH[1]}; else
+    # A stash says nothing of it.
+    git_ask rev-parse --git-path index.lock || REPLY=''
+    [[ $REPLY == /* ]] || REPLY=$GIT_TOP/$REPLY
+  fi
+  if [[ -f $REPLY ]]; then printf 'if no git is at work there: rm %q' "$REPLY"; else printf '%s' "$2"; fi
+}
+
 # Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
 git_stash() { # <protected folder...>
-  local REPLY name entry links rc=0
+  local REPLY name said entry links rc=0
   # What git would leave where it is, and say yes: a repository inside this one.
   git_ask ls-files -s || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
   links=$(grep '^160000 ' <<<"$REPLY") || links=''
@@ -189,9 +201,9 @@ git_stash() { # <protected folder...>
   fi
   utc_now
   name="before formal run $REPLY"
-  git_with "$GIT_LOOK_S" stash push --include-untracked -q -m "$name" || rc=$?
+  said=$(git_with "$GIT_LOOK_S" stash push --include-untracked -m "$name" 2>&1) || rc=$?
   git_in_time "$rc" "$GIT_LOOK_S" stash push ||
-    git_refuse "git stash in $GIT_TOP" "git could not stash" "commit the files by hand"
+    git_refuse "git stash in $GIT_TOP" "git could not stash${said:+: ${said//[[:cntrl:]]/ }}" "$(git_lock_remedy "$said" "commit the files by hand")"
   log "uncommitted work is in the stash '$name'; bring it back with: git -C $GIT_TOP stash pop"
 }
 
@@ -241,6 +253,8 @@ git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
     git_refuse "the branch of $GIT_TOP" "it is '${GIT_BRANCH:-no branch}', the job says '$branch'" "git -C $GIT_TOP switch $branch"
   git_ask config --get remote.origin.url && [[ -n $REPLY ]] ||
     git_refuse "git push" "$GIT_TOP has no remote 'origin', so the commit is nowhere else" "git -C $GIT_TOP remote add origin URL, then push"
+  ! git_is_itself "${REPLY#file://}" ||
+    git_refuse "git push" "the remote 'origin' of $GIT_TOP is this very repository, so the commit is nowhere else" "git -C $GIT_TOP remote set-url origin URL, then push"
   if git_origin "$branch"; then there=$REPLY; else
     [[ $3 == true ]] || git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
     there=''
@@ -256,6 +270,13 @@ git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
   [[ $there == "$GIT_HEAD" ]] ||
     git_refuse "HEAD of $GIT_TOP" "$GIT_HEAD is not what origin has on $branch (${there:-nothing})" "git -C $GIT_TOP push origin $branch"
 }
+git_is_itself() { # <url>    returns: 0 where it is a folder, and that of this repository
+  local REPLY url=$1
+  [[ $url == /* ]] || url=$GIT_TOP/$url
+  git_ask rev-parse --git-common-dir || return
+  [[ $REPLY == /* ]] || REPLY=$GIT_TOP/$REPLY
+  [[ $url -ef $REPLY || $url/.git -ef $REPLY ]]
+}
 # What origin has on the branch, into REPLY.
 git_origin() { # <branch>    returns: 1 it cannot be reached
   local rc=0
@@ -265,9 +286,10 @@ git_origin() { # <branch>    returns: 1 it cannot be reached
 }
 git_pull() { # <branch>    sets REPLY: what origin has
   local said rc=0
-  said=$(git_with "$GIT_NET_S" pull -q --ff-only origin "$1" 2>&1) || rc=$?
+  # By its full name: a tag of the same name would come first.
+  said=$(git_with "$GIT_NET_S" pull -q --ff-only origin "refs/heads/$1" 2>&1) || rc=$?
   git_in_time "$rc" "$GIT_NET_S" pull --ff-only origin "$1" ||
-    git_refuse "git -C $GIT_TOP pull --ff-only origin $1" "it failed: ${said//[[:cntrl:]]/ }" "bring $1 in line with origin by hand; nothing was changed"
+    git_refuse "git -C $GIT_TOP pull --ff-only origin $1" "it failed: ${said//[[:cntrl:]]/ }" "$(git_lock_remedy "$said" "bring $1 in line with origin by hand"); nothing was changed"
   git_ask rev-parse -q --verify FETCH_HEAD || REPLY=''
 }
 
@@ -283,7 +305,8 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
   before=$GIT_HEAD
   git_pushed "$branch" "$commit" "$pull"
   if [[ $before != "$GIT_HEAD" ]]; then
-    git_clean false "$@"
+    # A pull leaves them where they were: that has a remedy of its own.
     git_submodules
+    git_clean false "$@"
   fi
 }

@@ -236,12 +236,77 @@ g() { git -C "$CODE_DIR" "$@"; }
   refused 77
 }
 
+# Case 57, case 60: what a person told git not to look at hides an edit in a submodule as well.
+@test "git: an edit that is hidden in a submodule, or in one inside it, is refused and listed" {
+  local one
+  for one in inner outer; do
+    git init -q "$BATS_TEST_TMPDIR/$one"
+    echo 1 >"$BATS_TEST_TMPDIR/$one/f"
+    [[ $one == inner ]] || git -C "$BATS_TEST_TMPDIR/outer" -c protocol.file.allow=always submodule --quiet add "$BATS_TEST_TMPDIR/inner" nest
+    git -C "$BATS_TEST_TMPDIR/$one" add -A && git -C "$BATS_TEST_TMPDIR/$one" commit -qm 1
+  done
+  g -c protocol.file.allow=always submodule --quiet add "$BATS_TEST_TMPDIR/outer" vendor
+  g -c protocol.file.allow=always submodule --quiet update --init --recursive
+  g commit -qm sub && g push -q origin main
+  passes
+  git -C "$CODE_DIR/vendor/nest" update-index --assume-unchanged f
+  echo x >>"$CODE_DIR/vendor/nest/f"
+  gate
+  refused 77 'in no commit'
+  [[ $stderr == *'hidden (assume-unchanged) vendor/nest/f'* ]]
+  git -C "$CODE_DIR/vendor/nest" update-index --no-assume-unchanged f
+  git -C "$CODE_DIR/vendor/nest" checkout -q f
+  # A pull leaves submodules where they were: what is to be done is said, and it is no commit.
+  git clone -q "$CODE_DIR.origin.git" "$BATS_TEST_TMPDIR/mate"
+  echo 2 >"$BATS_TEST_TMPDIR/outer/f" && git -C "$BATS_TEST_TMPDIR/outer" commit -qam 2
+  git -C "$BATS_TEST_TMPDIR/mate" update-index --cacheinfo "160000,$(git -C "$BATS_TEST_TMPDIR/outer" rev-parse HEAD),vendor"
+  git -C "$BATS_TEST_TMPDIR/mate" commit -qm moved && git -C "$BATS_TEST_TMPDIR/mate" push -q origin main
+  gate
+  refused 77 'not at the recorded commit' 'submodule update'
+}
+
+# F7 F11: what a name or a folder only seems to be.
+@test "git: an origin that is this repository is no origin, and a tag of the branch's name is not pulled" {
+  local url
+  echo x >>"$CODE_DIR/train.sh"
+  g commit -qam 2
+  for url in . "$CODE_DIR" "file://$CODE_DIR/.git"; do
+    g remote set-url origin "$url"
+    gate
+    refused 77 'is this very repository' 'set-url origin' || fail "$url"
+  done
+  g remote set-url origin "$CODE_DIR.origin.git"
+  g reset -q --hard origin/main
+  g push -q origin HEAD:refs/tags/main
+  git clone -q -b main "$CODE_DIR.origin.git" "$BATS_TEST_TMPDIR/mate"
+  git -C "$BATS_TEST_TMPDIR/mate" switch -q -C main origin/main
+  git -C "$BATS_TEST_TMPDIR/mate" commit -q --allow-empty -m mate && git -C "$BATS_TEST_TMPDIR/mate" push -q origin refs/heads/main
+  passes
+  [[ $output == "$(git -C "$BATS_TEST_TMPDIR/mate" rev-parse HEAD) main" ]] || fail_with 'the old commit passes'
+}
+
+# X3: a git that was killed leaves its lock: looking needs none, and what does says which file.
+@test "git: a lock that was left behind holds up no look, and a stash or pull names it" {
+  : >"$CODE_DIR/.git/index.lock"
+  passes
+  echo x >"$CODE_DIR/new.py"
+  gate '' true true
+  refused 77 'could not stash' "rm $CODE_DIR/.git/index.lock"
+  rm "$CODE_DIR/new.py"
+  git clone -q "$CODE_DIR.origin.git" "$BATS_TEST_TMPDIR/mate"
+  git -C "$BATS_TEST_TMPDIR/mate" commit -q --allow-empty -m mate && git -C "$BATS_TEST_TMPDIR/mate" push -q origin main
+  gate
+  refused 77 'pull --ff-only' "rm $CODE_DIR/.git/index.lock"
+  rm "$CODE_DIR/.git/index.lock"
+  passes
+}
+
 # Variables of the caller's git do not lead elsewhere; no hook of the repository runs.
 @test "git: GIT_DIR is not followed and hooks do not run" {
   git init -q "$BATS_TEST_TMPDIR/else"
   printf '#!/bin/sh\ntouch %q\n' "$BATS_TEST_TMPDIR/hooked" >"$CODE_DIR/.git/hooks/post-merge"
   chmod +x "$CODE_DIR/.git/hooks/post-merge"
-  GIT_DIR=$BATS_TEST_TMPDIR/else/.git passes
+  GIT_DIR=$BATS_TEST_TMPDIR/else/.git GIT_NAMESPACE=other passes
   [[ $output == "$(g rev-parse HEAD) main" && ! -e $BATS_TEST_TMPDIR/hooked ]]
 }
 
