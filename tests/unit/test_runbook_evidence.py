@@ -217,6 +217,14 @@ def test_a_verb_of_the_box_is_typed_there(profile):  # S16 S100: `shutdown` alon
         assert f"**{action['verb']}**: `{there}{typed}`" in table.replace("\\|", "|"), action["verb"]
 
 
+def test_a_save_that_takes_longer_than_the_platform_waits_is_said():  # case 79: the page too, not the compiler's warning alone
+    for job, long in (("sweep", True), ("demo", False)):
+        part = section(text("runpod", job), "Phase 4: monitoring").split("**P4.3**")[1].split("**P4.4**")[0]
+        assert bound("runpod", job)["SAVE_S"].value == (20 if long else 2)
+        assert ("one checkpoint takes 20 s, which is **too long**: what was done since the last whole checkpoint is lost." in part) == long
+        assert "too long" not in section(text("vastai", job), "Phase 4: monitoring")
+
+
 def test_a_verb_stands_in_the_row_that_it_is_like():  # S100
     rows = {("return", "stop"): "stop", ("return", "destroy"): "release", ("release", "destroy"): "release", ("scale-down", "destroy"): "release",
             ("terminate", "destroy"): "terminate", ("scancel", "destroy"): "terminate", ("delete-job", "destroy"): "destroy", ("finish", "none"): "stop",
