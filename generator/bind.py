@@ -203,7 +203,11 @@ def _tiers(b: Bindings) -> list[Bound]:
         ),
         Bound(
             "REGION_LOCKED",
-            [tier["name"] for tier in b.tiers if tier["region_locked"] and b.profile["launch"]["kind"] != "owned"],
+            [
+                tier["name"]
+                for tier in b.tiers
+                if tier["region_locked"] and (tier["survives"]["destroy"] or tier["shared"]) and b.profile["launch"]["kind"] != "owned"
+            ],  # a disk of the box's own is always where the box is
             "array",
             "tiers that only boxes of one region, zone or host can reach",
             ("P", ("storage", "tiers")),

@@ -102,7 +102,11 @@ def test_a_schedulers_job_is_pending_running_or_over():  # S66 S67 S100: what it
 def test_no_sentence_without_its_object(profile):  # S27 S93: a list of nothing, a tracker that the job has not, a verification without its command
     page = text(profile)
     assert "before the launch: nothing" not in page and "before the launch: ." not in page
-    assert ("no tier here is tied to one place" in page) == (not any(tier["region_locked"] for tier in bound(profile).tiers))
+    # S27: a shared or kept storage has its place; a disk of the box's own is always where the box is.
+    tied = [one["name"] for one in bound(profile).tiers if one["region_locked"] and (one["survives"]["destroy"] or one["shared"]) and KIND[profile] != "owned"]
+    line = page.split("**P0.3** Region: ")[1].split("\n")[0]
+    assert line == (f"what outlives the box is tied to its place; see before the launch that the box lies where it is: {', '.join(tied)}." if tied
+                    else "no storage here is apart from the box and tied to one place.")
     assert "the tracker's address where there is a tracker" in page and "Verify, by the block at the end of this phase (`local/verify_phase.sh 5` runs it)" in page
 
 
