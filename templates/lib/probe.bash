@@ -1,5 +1,5 @@
 # lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
-# needs: room
+# needs: room proc
 
 # CPUs in a list like 0-3,8 (affinity), into REPLY.
 count_list() { # <list>
@@ -130,11 +130,20 @@ readonly GPU_FREE_MIB=500
 # The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
 # shellcheck disable=SC2034 # a script reads what it needs
 probe_gpus() {
-  local said rc=0 line run=()
+  local said='' rc=0 line fd
   GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
   command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 20); fi
-  said=$(${run[@]+"${run[@]}"} nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits 2>&1 </dev/null) || rc=$?
+  # By a pipe that we let go: one that hangs in the kernel ends by no signal, and who waits for it hangs too (case 80).
+  exec {fd}< <(
+    exec 2>&1 </dev/null
+    within 20 nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits || rc=$?
+    printf '\nrc %s' "$rc"
+  )
+  # It ends with the pipe, and that without a NUL: status 1.
+  IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
+  exec {fd}<&-
+  ((rc == 124)) || rc=${said##*$'\nrc '}
+  said=${said%$'\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
   # "No devices were found" comes with status 0, and so may a driver mismatch.
   while IFS= read -r line; do

@@ -117,9 +117,26 @@ cgroup() { # a faked machine under FAKE_ROOT with these "file=text" in its cgrou
   preflight
   says FAIL gpus 'not a valid field'
   shim nvidia-smi 'exec sleep 60'
-  sed -i 's/timeout 20)/timeout 1)/' "$BOX/preflight.sh"
+  sed -i 's/within 20 nvidia-smi/within 1 nvidia-smi/' "$BOX/preflight.sh"
   preflight
   says FAIL gpus 'did not answer'
+  shim nvidia-smi 'trap "" TERM; while :; do sleep 0.2; done'
+  preflight
+  says FAIL gpus 'did not answer'
+}
+
+# Case 80: a query that hangs in the kernel cannot be killed, and nobody waits for it.
+@test "preflight: a GPU query that no signal ends is not waited for" {
+  need NEED_GPUS 1
+  need_tool timeout
+  : >"$BATS_TEST_TMPDIR/hangs"
+  shim nvidia-smi 'exit 0'
+  # For who waits, a timeout whose child does not end is one that does not end.
+  shim timeout "case \"\$*\" in *nvidia-smi*) while [ -e '$BATS_TEST_TMPDIR/hangs' ]; do sleep 0.2; done ;; esac; exec $(PATH=$REAL_PATH type -P timeout) \"\$@\""
+  sed -i 's/-t 30 -u/-t 1 -u/' "$BOX/preflight.sh"
+  run --separate-stderr "$(PATH=$REAL_PATH type -P timeout)" 60 bash "$BOX/preflight.sh" 3>&-
+  rm "$BATS_TEST_TMPDIR/hangs"
+  says FAIL gpus 'did not answer in 20 s'
 }
 
 # S36 case 85: both columns; no inodes at all is n/a, not full; long device names wrap nothing that we read.
@@ -140,7 +157,7 @@ cgroup() { # a faked machine under FAKE_ROOT with these "file=text" in its cgrou
 # Case 84: a dead durable mount is unknown in its own line only, and no other mount is asked.
 @test "preflight: a df that hangs on one tier leaves the other lines whole" {
   shim df 'printf "%s\n" "$*" >>"'"$BATS_TEST_TMPDIR"'/df.calls"; case "$*" in */durable) exec sleep 60 ;; *) exec '"$(type -P df)"' "$@" ;; esac'
-  sed -i 's/timeout 20)/timeout 1)/' "$BOX/preflight.sh"
+  sed -i 's/within 20 df/within 1 df/' "$BOX/preflight.sh"
   preflight
   says unknown 'durable tier' 'df gave no answer'
   says ok 'data tier' 'inodes free'
