@@ -24,7 +24,7 @@ read_secrets() { # returns: 0, or refuses 77, 78
     if [[ -n ${!name-} ]]; then
       SECRET_NAMES+=("$name") SECRET_VALUES+=("${!name}")
     elif [[ -n $file ]]; then
-      refuse "$EX_GATE" "secret $name" "it stands neither in CRED_FILE=$file nor in the environment" "push.sh --secrets, or set CRED_FILE= (empty) to go without"
+      refuse "$EX_GATE" "secret $name" "it stands neither in CRED_FILE=$file nor in the environment" "bring it (P1.6 in the runbook; push.sh --secrets where there is ssh), or set CRED_FILE= (empty) to go without"
     else
       log "warning: secret $name is not set, and CRED_FILE is empty"
     fi

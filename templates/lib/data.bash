@@ -16,7 +16,7 @@ data_place() { # <index>
 # How to get them again, into REPLY. What came through a mirror may be another revision.
 data_remedy() { # <index>
   if [[ ${DATA_UNDER[$1]-} != hf_home ]]; then
-    REPLY='push.sh --data again, or correct the job'
+    REPLY='send it again (P1.5 in the runbook; push.sh --data where there is ssh), or correct the job'
   elif [[ -n ${MIRRORS[*]-} ]]; then
     REPLY="remove it and fetch the revision again, without the mirror (${MIRRORS[*]}) where that goes on, or correct the job"
   else

@@ -125,9 +125,9 @@ def dialect(raw):
 
 def read_manifest(folder, run_id):
     """The manifest as a dict, with `sha256` of the file; every doubt is a Refusal."""
-    again = "pull it again with pull.sh, or run aggregate_to_fs.sh anew on the box; 0 files checked"
+    again = "pull it again (P5.3 in the runbook), or run aggregate_to_fs.sh anew on the box; 0 files checked"
     if not os.path.isdir(folder):
-        raise Refusal(EX_MISSING, "%s is no folder" % show(folder), "nothing to verify", "name the folder that pull.sh filled")
+        raise Refusal(EX_MISSING, "%s is no folder" % show(folder), "nothing to verify", "name the folder that P5.3 in the runbook fills")
     raw = read_small(folder, "PULL_MANIFEST.json", MAX_MANIFEST)
     if raw is None:
         raise Refusal(EX_INTEGRITY, "%s has no PULL_MANIFEST.json that can be read" % show(folder),

@@ -103,7 +103,8 @@ def remedy(one, bundle):
     """What to do about one file."""
     path, again = one.path, "verify_local.py %s" % shlex.quote(bundle.folder)
     if one.moved:
-        return "pull that cell again: pull.sh --only %s, then %s" % (path.split("/")[1], again)
+        there = os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pull.sh"))  # not on every kind of platform
+        return "pull that cell again: %s, then %s" % ("pull.sh --only " + path.split("/")[1] if there else "P5.3 in the runbook", again)
     if one.verdict == NEEDS:
         return "if the names are yours: %s" % " ".join("--allow " + shlex.quote(name) for name in one.text.split()[:3] if name[0] != "(")
     if one.verdict in (SUSPICIOUS, UNPROVEN):

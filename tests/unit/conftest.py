@@ -58,6 +58,7 @@ def script(tmp_path_factory) -> Path:
     from verify_bundles import script_text
 
     path = tmp_path_factory.mktemp("local") / "verify_local.py"
+    (path.parent / "pull.sh").touch()  # it lies there for every kind that ssh leads to
     path.write_text(script_text(), encoding="utf-8")
     return path
 

@@ -206,3 +206,14 @@ def test_going_on_elsewhere_names_the_word_that_its_kind_has(profile):  # S72: `
         assert "gone for good: P3.2 once more, see [Failure handling]" in part and "`--adopt`" not in part
     else:
         assert KIND[profile] == "owned" or "with `--adopt`, see [Failure handling]" in part or "what was pulled goes back, see" in part
+
+
+@pytest.mark.parametrize("profile", ["kaggle", "kubernetes"])
+def test_a_remedy_names_no_script_that_its_kind_has_not(profile):  # S38 S91: there is no push, pull or patrol without ssh
+    b = bound(profile)
+    for path, output in render.render(b).items():
+        if not path.endswith((".sh", ".py")) or path.startswith("notebook/"):
+            continue
+        for line in output.data.decode().splitlines():
+            if re.search(r"\b(push|pull|patrol)\.sh\b", line) and not line.lstrip().startswith("#"):
+                assert "where there is ssh" in line or "if there else" in line or '"pull.sh"' in line or "box.json does not say" in line, (path, line)

@@ -87,6 +87,11 @@ def test_damage_on_the_way_is_65_and_says_how_to_pull_again(script, tmp_path, ho
         os.mkfifo(path)
     done = run(script, folder)
     assert done.returncode == 65 and "pull.sh --only lr=0.1,w64" in done.stdout and last(done) == "NOT OK 1/2, errors 1"
+    alone = tmp_path / "kaggle" / script.name  # S91: where nothing pulls, no remedy names pull.sh
+    alone.parent.mkdir()
+    alone.write_bytes(script.read_bytes())
+    said = run(alone, folder).stdout
+    assert "pull that cell again: P5.3 in the runbook, then" in said and "pull.sh" not in said
     assert "OK 2/2" not in done.stdout and not (folder / "PULL_VERIFIED.json").exists() and not (folder / "RUN_FACTS.md").exists()
     word_ = {"flip": "corrupt: is not what the box hashed", "cut": "truncated: has", "grow": "at the source it had", "gone": "missing: is not there", "link": "symbolic link", "fifo": "not a plain file"}[how]
     assert word_ in done.stdout
