@@ -3,6 +3,7 @@
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
+# (OWN_FAULT is not empty where what the cell has left is at fault, not the way into the bundle)
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
 # and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
 
@@ -215,6 +216,7 @@ move_files() { # <temporary folder> <target folder>
 # A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
 sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
   local cell=$1 target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ rc=0 bundled=''
+  OWN_FAULT=''
   # The tier is proven before any byte.
   # The refusal is this function's status, not the end of the script.
   durable_there || { (refuse "$EX_COPY" "${TIER_SAID[@]}") || return; }
@@ -224,7 +226,7 @@ sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason sai
   still_flushed "${R_why-}" || { log "cell $cell finished in an earlier boot, before its files were flushed: unknown, so it is to run again" && return "$EX_INTEGRITY"; }
   [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
   drop_own_leftovers "$cell" || return
-  begin_list "$cell" || return
+  begin_list "$cell" || { rc=$? OWN_FAULT=1 && return "$rc"; }
   if [[ -z $bundled && ! -e $target ]] && ((LIST_BYTES < SMALL_BYTES && ${#LIST_PATHS[@]} <= 64)); then
     sync_new "$cell" "$tmp" || rc=$?
   else

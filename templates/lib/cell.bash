@@ -359,9 +359,7 @@ judge_end() {
     printf 'gpu-runbook: this log holds the value of: %s\n' "$LEAKS" 2>/dev/null >>"$CELL_LOG" || :
   fi
   if ((LOG_LOST)); then
-    CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
-    ! write_fault "${CELL_LOG%/*}" || WHY="$REPLY; $WHY"
-    classify_disk
+    judge_lost_log
   else
     has_evidence || missing=$REPLY
     if [[ $CELL_RC -eq 0 && -z $STOP_SIGNAL && -z $LIMIT_HIT && -z $missing ]]; then
@@ -372,6 +370,18 @@ judge_end() {
     classify_end "$missing"
   fi
   write_failed
+}
+
+judge_lost_log() {
+  local REPLY
+  CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
+  if [[ ! -d ${CELL_LOG%/*} ]] || ! log_is_file; then
+    # No disk did that, and room would not help.
+    CLASS=bug WHY="its log $CELL_LOG, or the folder of it, was removed or replaced, so nobody knows what it has said"
+  else
+    ! write_fault "${CELL_LOG%/*}" || WHY="$REPLY; $WHY"
+    classify_disk
+  fi
 }
 
 write_failed() {
@@ -385,7 +395,7 @@ write_failed() {
     number=$(kill -l "$STOP_SIGNAL") || number=15
     return $((128 + number))
   fi
-  ((LOG_LOST == 0)) || return "$EX_NOROOM"
+  [[ $CLASS != disk_full || $LOG_LOST == 0 ]] || return "$EX_NOROOM"
   [[ -z $LIMIT_HIT ]] && ((CELL_RC != 0)) || return "$EX_FAIL"
   return "$CELL_RC"
 }
@@ -402,6 +412,8 @@ finish_sync() {
   read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
   attempt=$R_attempt
   case $rc in "$EX_INTEGRITY" | "$EX_NOROOM") ;; *) rc=$EX_COPY ;; esac
+  # A link that leads nowhere, a file that nobody may read: the copies of other cells do not fail by it.
+  [[ -z $OWN_FAULT ]] || rc=$EX_INTEGRITY
   drop_room
   find_behind
   cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" behind ${BEHIND[@]+"${BEHIND[@]}"} || :

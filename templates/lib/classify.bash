@@ -208,6 +208,8 @@ classify_signal() { # <number>
       fi
       ;;
     SIGSEGV | SIGABRT | SIGBUS | SIGFPE | SIGILL | SIGSYS | SIGTRAP) WHY="$name: it crashed" ;;
+    SIGXFSZ) CLASS=killed WHY="$name: a file met the limit of a file's size (ulimit -f)" ;;
+    SIGXCPU) CLASS=killed WHY="$name: the limit of CPU time was met (ulimit -t)" ;;
     *) CLASS=killed WHY="$name, cause unknown" ;;
   esac
 }

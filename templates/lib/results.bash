@@ -139,6 +139,8 @@ begin_list() { # <cell>    returns: 0, 65, or 74 (missing, unreadable)
 end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
+  # What is wrong from here on lies in what this cell has left; no other cell's copy has to do with it.
+  OWN_FAULT=1
   end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
   ((LIST_BYTES < SMALL_BYTES)) || stat_many "${LIST_FULL[@]}"
   for ((i = 0; i < ${#LIST_FULL[@]}; i++)); do
@@ -147,6 +149,8 @@ end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
     LIST_SUMS+=("${SUM_OF[$path]}")
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
   done
+  # shellcheck disable=SC2034 # of sync_cell
+  OWN_FAULT=''
   # The commit takes the list from here and a repeated sync takes new digests: from the file only its own digest is taken.
   put_text "$D/state/$cell.sha256" "$LIST_TEXT" || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }

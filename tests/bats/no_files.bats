@@ -112,7 +112,7 @@ put() { # <what> <path>
     case $file in
       */.peak | ../scratch) [[ $status -eq 0 ]] && bundled a ;;
       *.sha256) [[ $status -eq 74 ]] && is a unsynced ;;
-      *.log) [[ $status -eq 73 ]] && is a failed disk_full ;;
+      *.log) [[ $status -eq 1 ]] && is a failed bug ;;
     esac || fail_with "$file"
   done
 }
