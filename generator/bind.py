@@ -427,17 +427,17 @@ def action_fields(b: Bindings, action: dict) -> tuple[dict[str, str], dict[str, 
         survives = [tier["name"] for tier in b.tiers if like == "none" or tier["name"] not in action.get("deletes", durable)]
     lost = [tier["name"] for tier in b.tiers if tier["name"] not in survives]
     where = action.get("where", "laptop" if "command" in action else "console")
-    days = action["retention_days"]
     texts = {
         "LIKE": like,
         "WHERE": where,
         "STOPS_METER": str(action["stops_meter"]).lower(),
         "REVERSIBLE": str(action["reversible"]).lower(),
-        "RETENTION_DAYS": "" if days is None else str(days),
+        "RETENTION_DAYS": "" if action["retention_days"] is None else str(action["retention_days"]),
         "BILLED": action["storage_billed"],
         "NOTE": action.get("note", ""),
         "SOURCE": f"{action['source']}, {action['as_of']}",
         "GONE_ABSENT": gone.get("absent", ""),
+        "GONE_ANSWER": gone.get("answer", ""),
     }
     arrays = {
         "COMMAND": action.get("command", []),

@@ -21,7 +21,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 # tool -> (packages, sub-commands and options that the profiles' sentences speak of; word lists are read from the profiles)
 PINS = {
-    "vastai": (["vastai==1.9.1"], ["create ssh-key", "create instance --image --disk --ssh --direct --onstart-cmd", "search offers -o", "show instance --raw", "show volumes",
+    "vastai": (["vastai==1.9.1"], ["create ssh-key", "create instance --image --disk --ssh --direct --onstart-cmd", "search offers -o", "show instance --raw", "show volumes --raw",
                "delete volume", "ssh-url", "change bid --price", "cloud copy", "execute"]),
     "jl": (["jarvislabs==0.2.19"], ["create --gpu --storage --fs-id --yes --json", "get --json", "resume --spot --yes --json", "status --json", "run --gpu --json --keep",
            "ssh-key add --name", "filesystem create --name --storage --yes --json", "filesystem list --json", "filesystem remove --yes"]),
@@ -57,8 +57,9 @@ def commands() -> list[tuple[str, list[str]]]:
     def walk(name, value):
         if isinstance(value, dict):
             for key, one in value.items():
-                if key == "command" and isinstance(one, list) and one[0] in PINS:
-                    found.append((name, one))
+                if key == "command" and isinstance(one, list):
+                    typed = [word for word in one if word != "env" and not re.match(r"[A-Z_]+=", word)]
+                    found += [(name, typed)] if typed[0] in PINS else []
                 walk(name, one)
         elif isinstance(value, list):
             for one in value:

@@ -35,7 +35,13 @@ look_gone() {
   put_instance "$ACTION_GONE_ABSENT"
   absent=${WORDS[0]}
   put_instance "${ACTION_GONE_COMMAND[@]}"
-  text=$(run_words 2>&1) || return 2
+  if [[ -n $ACTION_GONE_ANSWER ]]; then
+    # A tool that ends well where it failed has said nothing at all then.
+    text=$(run_words 2>/dev/null) || return 2
+    [[ $text == "$ACTION_GONE_ANSWER"* ]] || return 2
+  else
+    text=$(run_words 2>&1) || return 2
+  fi
   # Whole words: pod-12 is not pod-1.
   [[ -n $absent ]] || return 2
   text=" ${text//[^A-Za-z0-9_-]/ } " absent=" ${absent//[^A-Za-z0-9_-]/ } "
@@ -73,7 +79,7 @@ ask_person() {
   for step in ${ACTION_GONE_STEPS[@]+"${ACTION_GONE_STEPS[@]}"}; do say_list "then see" "$step"; done
   if ((${#ACTION_GONE_COMMAND[@]} > 0)); then
     put_instance "${ACTION_GONE_COMMAND[@]}"
-    say_list "then see" "${WORDS[*]}: ${ACTION_GONE_ABSENT//\{instance\}/$INSTANCE} is no longer in it"
+    say_list "then see" "${WORDS[*]}: ${ACTION_GONE_ANSWER:+it begins with $ACTION_GONE_ANSWER, and }${ACTION_GONE_ABSENT//\{instance\}/$INSTANCE} is no longer in it"
   fi
   [[ -t 0 ]] || { log "nobody is here to say what they see" && return 0; }
   printf "Type 'gone' once you see this, anything else if you do not:\n> "

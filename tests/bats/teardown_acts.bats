@@ -37,6 +37,79 @@ load teardown_state
   [[ $status -eq 69 && $output != *': gone'* ]] || fail_with 'believed without the tool'
 }
 
+# The machine of the tests, whose tool ends well where it failed, as some do: its list is one only where it begins with [.
+as_answering() {
+  sed "s/^      - list\$/      - json/; s/^      absent: .*/&\n      answer: '['/" "$ROOT/tests/fixtures/teardown/machine.yaml" >"$BATS_TEST_TMPDIR/machine.yaml"
+  compile_job "$BATS_TEST_TMPDIR/machine.yaml" jobs/demo.yaml
+  TD=$OUT/local/teardown.sh
+  printf '%s\n' '#!/bin/sh' 'if [ "$1" = json ]; then' '  echo "$*" >>"$CLOUD/calls"' \
+    '  if [ -e "$CLOUD/refused" ]; then echo "error 401 [no key]: nothing of box-7" >&2; exit 0; fi' \
+    '  echo "[$(sed "s/.*/{\"id\": \"&\"},/" "$CLOUD/machines")]"; exit' 'fi' "exec $ROOT/tests/fixtures/teardown/fakecloud \"\$@\"" >"$BATS_TEST_TMPDIR/bin/new"
+  chmod +x "$BATS_TEST_TMPDIR/bin/new" && mv "$BATS_TEST_TMPDIR/bin/new" "$BATS_TEST_TMPDIR/bin/fakecloud"
+}
+
+@test "teardown: a look that was refused and ends with 0 all the same shows neither that it is there nor that it is gone (case 128 T45)" {
+  no_sleep
+  as_answering
+  # The list answers before, and is refused once the machine should be gone, which it is not.
+  printf '%s\n' '#!/bin/sh' 'case $1 in delete) : >"$CLOUD/refused"; : >"$CLOUD/stubborn" ;; esac' "exec $BATS_TEST_TMPDIR/bin/real \"\$@\"" >"$BATS_TEST_TMPDIR/bin/new"
+  chmod +x "$BATS_TEST_TMPDIR/bin/new" && mv "$BATS_TEST_TMPDIR/bin/fakecloud" "$BATS_TEST_TMPDIR/bin/real" && mv "$BATS_TEST_TMPDIR/bin/new" "$BATS_TEST_TMPDIR/bin/fakecloud"
+  teardown_run
+  [[ $status -eq 69 && $output != *': gone'* && $stderr == *'not known whether terminate took effect'* ]] || fail_with 'a refusal was taken for an end'
+  grep -qx box-7 "$CLOUD/machines"
+  # Refused before too: what its errors say of the box is no list that shows it.
+  rm "$CLOUD/stubborn"
+  teardown_run
+  [[ $status -eq 69 && $output != *': gone'* ]] || fail_with 'a refusal was taken for a list'
+  # It answers: an empty list is an answer.
+  mv "$BATS_TEST_TMPDIR/bin/real" "$BATS_TEST_TMPDIR/bin/fakecloud"
+  rm -f "$CLOUD/refused" "$CLOUD/stubborn"
+  echo box-7 >"$CLOUD/machines"
+  teardown_run
+  [[ $status -eq 0 && $output == *gone* && ! -s $CLOUD/machines && ! -e $CLOUD/WRONG ]] || fail_with 'an empty list was no answer'
+}
+
+# How a profile reads its own tool: 0 gone, 1 there, 2 no answer.
+looked() { # <profile> <verb> <instance>
+  compile_job "$1" jobs/demo.yaml
+  run bash -c 'source "$1"; INSTANCE=$3; load_action "$2"; look_gone && exit 0 || exit $?' - "$OUT/local/teardown.sh" "$2" "$3"
+}
+
+@test "teardown: vastai's refusals end with 0, and no list of it is believed that is none (case 128 T45)" {
+  printf '%s\n' '#!/bin/sh' '[ "$*" = "show instances --raw" ] || exit 64' '. "$CLOUD/says"' >"$BATS_TEST_TMPDIR/bin/vastai"
+  chmod +x "$BATS_TEST_TMPDIR/bin/vastai"
+  local want says
+  while IFS='|' read -r want says; do
+    printf '%s\n' "$says" >"$CLOUD/says"
+    looked vastai destroy 4242
+    [[ $status -eq $want ]] || fail_with "$says: $status, not $want"
+  done <<'SAYS'
+2|echo 'Failed with error 401: Invalid user key' >&2; exit 0
+2|echo '{"error": true, "status_code": 429, "msg": "[slow] 4242"}' >&2; exit 0
+2|echo 'Expecting value: line 1 column 1 (char 0)' >&2
+2|echo 'Failed with error 404: Your 2FA session has expired.'
+2|echo '[]'; exit 1
+1|echo '[{"id": 4242, "actual_status": "running"}]'
+0|echo '[{"id": 42420, "label": null}]'
+0|echo '[]'
+SAYS
+}
+
+@test "teardown: gcloud's list is asked to fail where it is short, for left to itself it warns and ends with 0 (case 128 T45)" {
+  printf '%s\n' '#!/bin/sh' '[ "$*" = "compute instances list --format=value(name)" ] || exit 64' \
+    'if [ -e "$CLOUD/refused" ]; then' '  echo "Some requests did not succeed." >&2' '  [ "${CLOUDSDK_COMPUTE_ALLOW_PARTIAL_ERROR-}" != false ]; exit' 'fi' 'cat "$CLOUD/machines"' \
+    >"$BATS_TEST_TMPDIR/bin/gcloud"
+  chmod +x "$BATS_TEST_TMPDIR/bin/gcloud"
+  looked gcp-gce delete box-7
+  [[ $status -eq 1 ]] || fail_with 'not seen'
+  : >"$CLOUD/refused"
+  looked gcp-gce delete box-7
+  [[ $status -eq 2 ]] || fail_with 'a list that was refused was believed'
+  rm "$CLOUD/refused" && : >"$CLOUD/machines"
+  looked gcp-gce delete box-7
+  [[ $status -eq 0 ]] || fail_with 'an empty list was not believed'
+}
+
 @test "teardown: each kind is sent where it can look and act, and none to ssh or a console that it has not (S66 case 132)" {
   local kind body=$BATS_TEST_TMPDIR/words.bash
   sed -n '/^where_seen() {$/,/^}$/p; /^way_home() {$/,/^}$/p' "$TD" >"$body"

@@ -104,7 +104,7 @@ def marks() -> dict:
         p = bound(profile).profile
         paths = {tier["path"].split("/$")[0] for tier in p["storage"]["tiers"] if tier["path"].count("/") > 1 or re.match(r"/[a-z]+-", tier["path"])}
         tools = {words[0] for action in p["teardown"]["actions"] for words in (action.get("command"), action["confirm_gone"].get("command")) if words}
-        found[profile] = {profile} | paths | tools - {"sudo", "/usr/bin/shutdown"}
+        found[profile] = {profile} | paths | tools - {"sudo", "env", "/usr/bin/shutdown"}
     return found
 
 
