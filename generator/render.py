@@ -33,6 +33,7 @@ from typing import Any
 from . import cells as cells_module
 from . import quote, runbook
 from .bind import SSH_KINDS, Bindings, Bound, action_fields
+from .load import Document
 from .trim import trim
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
@@ -414,5 +415,11 @@ def origin_files(b: Bindings) -> quote.Safe:
 
 def make_command(b: Bindings) -> quote.Safe:
     """The command that makes this output again."""
-    job = "" if b.job_doc.name == "demo" else f" job={b.job_doc.name}"
-    return quote.comment(f"make profile={b.profile_doc.name}{job}" + (f" without={','.join(b.without)}" if b.without else ""))
+
+    def typed(doc: Document, folder: str) -> str:
+        if doc.file == f"{folder}/{doc.name}.yaml":
+            return doc.name
+        return doc.file if "/" in doc.file else f"/path/to/{doc.file}"  # of a file elsewhere only its name is known
+
+    job = "" if b.job_doc.file == "jobs/demo.yaml" else f" job={typed(b.job_doc, 'jobs')}"
+    return quote.comment(f"make profile={typed(b.profile_doc, 'profiles')}{job}" + (f" without={','.join(b.without)}" if b.without else ""))

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 from conftest import FIXTURES, ROOT, TODAY
@@ -236,3 +237,11 @@ def test_every_profile_compiles_without_its_optional_tiers():
             assert b["DURABLE_TIER"].value not in without and b["DATA_TIER"].value not in without
             seen += 1
     assert seen > 10
+
+
+@pytest.mark.parametrize(("place", "word"), [("jobs/sweep.yaml", "job=sweep"), ("tests/fixtures/sweep.yaml", "job=tests/fixtures/sweep.yaml"), ("sweep.yaml", "job=/path/to/sweep.yaml")])
+def test_the_command_that_makes_it_again_finds_the_job(place, word):  # S1 S88: as it is typed, and no path of anybody's
+    b = types.SimpleNamespace(
+        profile_doc=types.SimpleNamespace(file="profiles/runpod.yaml", name="runpod"), job_doc=types.SimpleNamespace(file=place, name="sweep"), without=("network-volume",)
+    )
+    assert str(render.make_command(b)) == f"make profile=runpod {word} without=network-volume"
