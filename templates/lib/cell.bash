@@ -216,7 +216,7 @@ name_cut_files() {
 
 write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no rename where there was no record]
   local REPLY url=''
-  [[ ! -f $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
+  [[ ! -f $CELL_DIR/tracker_url ]] || { IFS= read -r -n 2000 url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
   record_open cell/1
   record_text run_id "$RUN_ID"
   record_text cell "$CELL"
@@ -375,13 +375,13 @@ judge_end() {
 judge_lost_log() {
   local REPLY
   CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
-  if [[ ! -d ${CELL_LOG%/*} ]] || ! log_is_file; then
+  if write_fault "${CELL_LOG%/*}"; then
+    WHY="$REPLY; $WHY"
+  elif [[ ! -d ${CELL_LOG%/*} || (-e $CELL_LOG && ! -w $CELL_LOG) ]] || ! log_is_file; then
     # No disk did that, and room would not help.
-    CLASS=bug WHY="its log $CELL_LOG, or the folder of it, was removed or replaced, so nobody knows what it has said"
-  else
-    ! write_fault "${CELL_LOG%/*}" || WHY="$REPLY; $WHY"
-    classify_disk
+    CLASS=bug WHY="its log $CELL_LOG, or the folder of it, was removed, replaced or closed to us, so nobody knows what it has said"
   fi
+  classify_disk
 }
 
 write_failed() {

@@ -26,7 +26,7 @@ teardown() { cells_teardown; }
   queue
   [[ $status -eq 1 ]]
   is a failed bug
-  [[ $(why a) == *'was removed or replaced'* && $stderr != *prun* ]] && bundled b
+  [[ $(why a) == *'was removed, replaced or closed'* && $stderr != *prun* ]] && bundled b
   sum_is 2 1 0 1 0
 }
 
@@ -61,4 +61,39 @@ teardown() { cells_teardown; }
   one a
   is a failed killed
   [[ $(why a) == *'SIGXFSZ'*'ulimit -f'* ]]
+}
+
+@test "events.tsv that is no file keeps no result from coming home (S83, case 98)" {
+  cell a ok
+  queue
+  rm "$D/events.tsv" && mkdir "$D/events.tsv" && : >"$D/events.tsv/x"
+  run --separate-stderr bash "$BOX/aggregate_to_fs.sh"
+  [[ $status -eq 0 && $stderr == *'events.tsv is a folder: it does not come home'* && -s $B/PULL_MANIFEST.json ]] || fail_with home
+}
+
+@test "a tracker_url of megabytes makes no record of megabytes (X8)" {
+  printf 'a\tbash trainer.sh ok; head -c 300000 /dev/zero | tr "\\0" u >"$CELL_DIR/tracker_url"\n' >"$Q"
+  one a
+  [[ $status -eq 0 && $(wc -c <"$B/records/a.json") -lt 5000 && $(member "$B/records/a.json" tracker_url) == uuuu* ]]
+}
+
+@test "a user who is not root: a log, a result and a claim that are closed to us are their cell's affair, and named (S81, T8, case 45)" {
+  local name
+  PATH=$REAL_PATH setpriv --reuid 65534 --regid 65534 --clear-groups true 2>/dev/null || missing_tool 'setpriv (root)'
+  printf 'a\tbash trainer.sh ok; chmod 000 "$CELL_DIR/../../logs/a/attempt-001.log"\n' >"$Q"
+  printf 'b\tbash trainer.sh ok; chmod 000 "$CELL_DIR/best.pth"\n' >>"$Q"
+  printf 'c\tbash trainer.sh ok; chmod 000 "$CELL_DIR/../../claims/c/001"; exit 3\n' >>"$Q"
+  cell d ok
+  # Of the folders above, which are root's, others may pass through; the scripts lie where they can be read.
+  cp -R "$BOX" "$BATS_TEST_TMPDIR/box"
+  chmod -R a+rX "$BATS_TEST_TMPDIR/box" "$Q"
+  chown -R 65534:65534 "$DATA_DIR" "$DURABLE_DIR" "$SCRATCH" "$CODE_DIR" "$HOME"
+  name=$BATS_TEST_TMPDIR
+  while [[ $name == */bats-run-* ]]; do chmod a+x "$name" && name=${name%/*}; done
+  setpriv --reuid 65534 --regid 65534 --clear-groups test -r "$BATS_TEST_TMPDIR/box/run_queue.sh" || skip 'another user cannot pass to the temporary folder'
+  run --separate-stderr setpriv --reuid 65534 --regid 65534 --clear-groups bash "$BATS_TEST_TMPDIR/box/run_queue.sh" --queue "$Q"
+  [[ $status -eq 1 && $stderr != *'no further cell'* && $stderr == *"claims/c/001 is a file that we may not read, not a claim"* ]] || fail_with queue
+  is a failed bug && is b unsynced && is c failed bug && bundled d
+  run --separate-stderr setpriv --reuid 65534 --regid 65534 --clear-groups bash "$BATS_TEST_TMPDIR/box/status.sh"
+  [[ $status -eq 0 && $output == *'= done 1 + running 0 + pending 0 + failed 2 + unsynced 1 + '* ]] || fail_with status
 }
