@@ -27,7 +27,7 @@ PINS = {
            "ssh-key add --name", "filesystem create --name --storage --yes --json", "filesystem list --json", "filesystem remove --yes"]),
     "kaggle": (["kaggle==2.2.5", "six"], ["quota", "kernels init -p", "kernels push -p -t --accelerator",
                "kernels status", "kernels logs -f", "kernels output -p -o", "kernels delete",
-               "datasets init -p", "datasets create -p", "datasets version -p -m", "kernels list --mine"]),
+               "datasets init -p", "datasets create -p", "datasets version -p -m", "kernels list --mine --page-size --page-token"]),
     "aws": (["awscli==1.46.3"], ["ec2 run-instances --image-id --instance-type --key-name --security-group-ids --block-device-mappings --count --dry-run "
             "--instance-market-options", "ec2 describe-instances --instance-ids --query", "ec2 wait instance-stopped --instance-ids", "ec2 create-image",
             "ec2 describe-images --owners --filters --query --output", "ec2 describe-volumes",
