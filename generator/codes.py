@@ -158,7 +158,7 @@ PROFILE = {
     "P334": (
         "error",
         "nothing shows that a rented tier is there",
-        "A durable tier that one can rent without needs `proof: mount` or `marker`: where it was forgotten, its path is a folder of a disk that dies. Where another tier takes its path, `mount-network` and `mount-local` tell them apart.",
+        "A durable tier that one can rent without, or that outlives a rented box, needs `proof: mount` or `marker`: where it was forgotten, its path is a folder of a disk that dies. Where another tier takes its path, `mount-network` and `mount-local` tell them apart.",
     ),
     "P335": (
         "error",

@@ -246,12 +246,14 @@ def one_path_each(case: Case) -> Found:
 
 def rented_is_shown(case: Case) -> Found:
     """P334: nothing shows that a rented tier is there."""
+    rented = case.p["launch"]["kind"] in ("ssh-rental", "cloud-vm")
     for index, tier in enumerate(case.p["storage"]["tiers"]):
-        if tier.get("optional") and tier["proof"] == "none" and tier["name"] in case.p["storage"]["durable"]:
+        apart = rented and tier["survives"]["destroy"]  # no disk of the box's own outlives it
+        if tier["proof"] == "none" and tier["name"] in case.p["storage"]["durable"] and (tier.get("optional") or apart):
             yield case.say(
                 "P334",
                 ("storage", "tiers", index, "proof"),
-                f"tier '{tier['name']}' is optional and durable, and nothing on the box shows that it is there",
+                f"tier '{tier['name']}' is durable and {'optional' if tier.get('optional') else 'outlives the box'}, and nothing on the box shows that it is there",
                 "write mount or marker: without it the results go to whatever disk has that folder",
             )
         for other in case.p["storage"]["tiers"]:

@@ -199,6 +199,17 @@ def test_a_destroy_that_is_called_a_stop(tmp_path, name):  # S26 S99: the surviv
     assert refused and "P324" in codes
 
 
+@pytest.mark.parametrize("name", [name for name in PROFILES if data(name)["launch"]["kind"] in ("ssh-rental", "cloud-vm")])
+def test_a_disk_of_the_box_that_is_said_to_outlive_it(tmp_path, name):  # S26: a false yes in the column destroy, where nothing could show it
+    p = data(name)
+    tier = next((one for one in p["storage"]["tiers"] if one["proof"] == "none"), p["storage"]["tiers"][0])
+    tier.update(proof="none", survives=dict.fromkeys(tier["survives"], True))
+    p["storage"]["durable"] = [tier["name"]]
+    p["overrides"]["DURABLE_DIR"] = tier["path"].rstrip("/") + "/keep"
+    codes, refused = compiled(tmp_path, name, p)
+    assert refused and "P334" in codes
+
+
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_survival_that_is_not_said(tmp_path, name):  # S25
     for column in ("ssh_drop", "restart", "stop", "destroy"):
