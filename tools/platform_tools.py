@@ -59,7 +59,8 @@ def commands() -> list[tuple[str, list[str]]]:
             for key, one in value.items():
                 if key == "command" and isinstance(one, list):
                     typed = [word for word in one if word != "env" and not re.match(r"[A-Z_]+=", word)]
-                    found += [(name, typed)] if typed[0] in PINS else []
+                    if typed[0] in PINS:
+                        found.append((name, typed))
                 walk(name, one)
         elif isinstance(value, list):
             for one in value:
