@@ -110,6 +110,26 @@ SAYS
   [[ $status -eq 0 ]] || fail_with 'an empty list was not believed'
 }
 
+@test "teardown: an AWS instance that shuts down bills no more and does not come back: it is no false alarm, and a stopping one is no end (case 128)" {
+  printf '%s\n' '#!/bin/sh' '[ "$1 $2 $3" = "ec2 describe-instances --filters" ] || exit 64' '[ "$5 $6 $7 $8" = "--query Reservations[].Instances[].InstanceId --output text" ] || exit 64' \
+    'state=$(cat "$CLOUD/state")' '[ "$state" != refused ] || exit 255' 'case ,${4#Name=instance-state-name,Values=}, in *",$state,"*) echo i-0abc ;; esac' >"$BATS_TEST_TMPDIR/bin/aws"
+  chmod +x "$BATS_TEST_TMPDIR/bin/aws"
+  local want state
+  while read -r want state; do
+    echo "$state" >"$CLOUD/state"
+    looked aws-ec2 terminate i-0abc
+    [[ $status -eq $want ]] || fail_with "$state: $status, not $want"
+  done <<'STATES'
+1 pending
+1 running
+1 stopping
+1 stopped
+0 shutting-down
+0 terminated
+2 refused
+STATES
+}
+
 @test "teardown: each kind is sent where it can look and act, and none to ssh or a console that it has not (S66 case 132)" {
   local kind body=$BATS_TEST_TMPDIR/words.bash
   sed -n '/^where_seen() {$/,/^}$/p; /^way_home() {$/,/^}$/p' "$TD" >"$body"
