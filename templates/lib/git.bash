@@ -33,10 +33,12 @@ git_refuse() { # <what> <why> <what to do>
 
 # Git and a work tree with a commit. The reasons are told apart: each has another remedy. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
 git_open() { # reads: CODE_DIR
-  local REPLY said
+  local REPLY said rc=0
   git_alone
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
-  [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
+  within "$GIT_ASK_S" test -d "$CODE_DIR" || rc=$?
+  ((rc != 124)) || refuse "$EX_MISSING" "cd $CODE_DIR" "its disk or mount did not answer in $GIT_ASK_S s" "find it in /proc/mounts and attach it again"
+  ((rc == 0)) || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
   GIT_TOP=$CODE_DIR GIT_OWN_SSH=${GIT_SSH_COMMAND-}${GIT_SSH-}
   [[ -n $GIT_OWN_SSH ]] || if git_ask config --get core.sshCommand; then GIT_OWN_SSH=$REPLY; fi
   if ! git_ask rev-parse --show-toplevel; then
@@ -107,7 +109,7 @@ git_modes() { # prints true or false
 
 # All that differs from the commit: GIT_DIRTY (state and path) and GIT_UNTRACKED (paths). Names may hold anything.
 git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
-  local entry='' ended=1 modes all=(ls-files -v -z)
+  local entry='' ended=1 modes hidden_words=(ls-files -v -z)
   GIT_DIRTY=() GIT_UNTRACKED=()
   modes=$(git_modes) || exit
   while IFS= read -r -d '' entry; do
@@ -124,7 +126,7 @@ git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
     --untracked-files=all --ignore-submodules=none)
   git_in_time "$ended" "$GIT_LOOK_S" status || return 1
   # Files that a person told git not to look at are hidden edits waiting to happen, in a repository inside this one too.
-  [[ ! -f $GIT_TOP/.gitmodules ]] || all+=(--recurse-submodules)
+  [[ ! -f $GIT_TOP/.gitmodules ]] || hidden_words+=(--recurse-submodules)
   ended=1
   while IFS= read -r -d '' entry; do
     case $entry in
@@ -133,7 +135,7 @@ git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
       # A sparse checkout leaves such files out; one that is there is not compared.
       S\ *) [[ ! -e $GIT_TOP/${entry:2} && ! -L $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
     esac
-  done < <(git_list_all "${all[@]}")
+  done < <(git_list_all "${hidden_words[@]}")
   git_in_time "$ended" "$GIT_LOOK_S" ls-files -v
 }
 # What git lists with -z, and behind it how git ended: a list that breaks off is none.

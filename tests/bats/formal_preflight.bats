@@ -125,3 +125,27 @@ set_const() { sed -i "s|^readonly $1=.*|readonly $1=$2|" "$BOX"/*.sh; }
   smoked
   formal_ok
 }
+
+# Case 84: a mount that never answers, a real one: whoever looks says which, and hangs nowhere.
+@test "formal_run, preflight, smoke: a dead mount under a folder of the run is named, and holds nobody up" {
+  local name script bad='' dead=$BATS_TEST_TMPDIR/dead fd
+  need_tool timeout
+  mkdir "$dead"
+  # Nobody will ever answer for it.
+  { exec {fd}<>/dev/fuse && mount -i -t fuse -o "fd=$fd,rootmode=040000,user_id=0,group_id=0" dead "$dead"; } 2>/dev/null || skip 'no fuse can be mounted here'
+  sed -i 's/within 20 test/within 1 test/; s/^readonly GIT_ASK_S=60/readonly GIT_ASK_S=1/' "$BOX"/*.sh
+  for name in CODE_DIR DATA_DIR DURABLE_DIR SCRATCH; do
+    for script in preflight.sh smoke.sh 'formal_run.sh plan' 'formal_run.sh status'; do
+      # shellcheck disable=SC2086 # a script and its word
+      run --separate-stderr timeout -k 1 60 env "$name=$dead/x" bash "$BOX"/$script {fd}>&-
+      refused 69 "$name=$dead/x" 'did not answer' '/proc/mounts' || { bad="$name $script" && break 2; }
+    done
+  done
+  # At the end of a run as well: there the code is looked at by itself.
+  [[ -n $bad ]] || run --separate-stderr timeout -k 1 60 bash -c 'source "$1" && CODE_DIR=$2 D=/ B=/ S=/ && code_unchanged' x "$BOX/formal_run.sh" "$dead/x" {fd}>&-
+  # Answered by nobody and held by nobody it ends.
+  exec {fd}>&-
+  umount -l "$dead"
+  [[ -z $bad ]] || fail_with "$bad"
+  refused 69 "cd $dead/x" 'did not answer in 1 s'
+}
