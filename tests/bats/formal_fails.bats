@@ -225,3 +225,22 @@ teardown() { formal_teardown; }
   grep -q 'was said over another PULL_MANIFEST.json' "$D/formal.log"
   formal_ok
 }
+
+# F8 X3: a git that fails at the end has shown no edit: nobody is sent to begin anew for it.
+@test "formal_run: code that cannot be looked at when the cells have ended is not called changed" {
+  mkdir "$BATS_TEST_TMPDIR/bin"
+  printf '#!/bin/sh\n[ ! -e "%s" ] || case "$*" in *"status --porcelain"*) exit 1 ;; esac\nexec %s "$@"\n' "$BATS_TEST_TMPDIR/sick" "$(type -P git)" >"$BATS_TEST_TMPDIR/bin/git"
+  chmod +x "$BATS_TEST_TMPDIR/bin/git"
+  PATH=$BATS_TEST_TMPDIR/bin:$PATH
+  smoked
+  : >"$HOLD"
+  formal start
+  [[ $status -eq 0 ]] || fail_with start
+  : >"$BATS_TEST_TMPDIR/sick"
+  rm "$HOLD"
+  wait_for 30 ended
+  in_state failed
+  [[ $(member "$D/FORMAL_FAILURE.json" exit) == 69 && $(member "$D/FORMAL_FAILURE.json" remedy) == *"make git work in $CODE_DIR; then: bash $BOX/formal_run.sh start" && ! -e $B/FORMAL_SUCCESS ]]
+  rm "$BATS_TEST_TMPDIR/sick"
+  formal_ok # the cells are done: only the look and the proof are left
+}
