@@ -264,6 +264,7 @@ class Bash(Page):
                     "#!/usr/bin/env bash",
                     *self._head(purpose),
                     "set -euo pipefail",
+                    "shopt -u failglob # an exported BASHOPTS may have it",
                     "umask 077",
                     'export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"',
                     "# Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.",

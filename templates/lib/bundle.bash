@@ -226,6 +226,7 @@ sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason sai
   still_flushed "${R_why-}" || { log "cell $cell finished in an earlier boot, before its files were flushed: unknown, so it is to run again" && return "$EX_INTEGRITY"; }
   [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
   drop_own_leftovers "$cell" || return
+  # shellcheck disable=SC2034 # lib/cell asks for it; aggregate has no use for it
   begin_list "$cell" || { rc=$? OWN_FAULT=1 && return "$rc"; }
   if [[ -z $bundled && ! -e $target ]] && ((LIST_BYTES < SMALL_BYTES && ${#LIST_PATHS[@]} <= 64)); then
     sync_new "$cell" "$tmp" || rc=$?

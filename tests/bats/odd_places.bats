@@ -40,6 +40,12 @@ teardown() { cells_teardown; }
   refused 74 'is no folder'
 }
 
+@test "an exported BASHOPTS with failglob ends no script (S47)" {
+  cell a ok
+  run --separate-stderr env BASHOPTS=failglob bash "$BOX/run_queue.sh" --queue "$Q"
+  [[ $status -eq 0 && -z $(grep 'no match' <<<"$stderr") ]] && bundled a
+}
+
 @test "a folder that a person's own STAGE names is not removed (S47)" {
   cell a ok
   mkdir "$HOME/stage"

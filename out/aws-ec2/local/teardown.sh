@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/local/teardown.sh.j2
 # To change it, edit the source or profiles/aws-ec2.yaml, then: make profile=aws-ec2
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -61,6 +62,7 @@ action_1() { # shutdown-inside
   ACTION_NOTE="Only where the instance's shutdown behaviour is stop, the default: with terminate it deletes the root volume. A one-time Spot instance cannot be stopped."
   ACTION_SOURCE="EC2 API (botocore 1.44.8): RunInstances: InstanceInitiatedShutdownBehavior, 2026-10"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=(
     sudo
     shutdown
@@ -91,6 +93,7 @@ action_2() { # stop
   ACTION_NOTE="It comes back only if capacity is there, at a new address. The instance store is lost."
   ACTION_SOURCE="EC2 API (botocore 1.44.8): StopInstances, 2026-10"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=(
     aws
     ec2
@@ -122,6 +125,7 @@ action_3() { # cancel-spot-request
   ACTION_NOTE="A running instance goes on; one that is stopped is terminated by it, and its root volume goes."
   ACTION_SOURCE="EC2 user guide: cancel a Spot request; Spot interruption behaviour, 2026-11"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=()
   ACTION_STEPS=(
     "Persistent Spot requests only, and before terminate: \`aws ec2 cancel-spot-instance-requests --spot-instance-request-ids REQUEST\`; REQUEST is the SpotInstanceRequestId in \`aws ec2 describe-instances\`"
@@ -145,9 +149,10 @@ action_4() { # terminate
   ACTION_REVERSIBLE=false
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED="volumes with DeleteOnTermination false, snapshots, Elastic IPs, S3"
-  ACTION_NOTE="An empty list proves nothing about other regions. Then list what is left: describe-volumes, describe-addresses, describe-snapshots --owner-ids self."
-  ACTION_SOURCE="EC2 API (botocore 1.44.8): TerminateInstances; EC2 user guide: terminate, 2026-10"
+  ACTION_NOTE="An empty list proves nothing about other regions. From shutting-down, which can take minutes, nothing leads back, and the meter has stopped: it counts as gone. Then list what is left: describe-volumes, describe-addresses, describe-snapshots --owner-ids self."
+  ACTION_SOURCE="EC2 API (botocore 1.44.8): TerminateInstances; EC2 user guide: terminate, troubleshoot instance termination; awscli 1.46.3, tried against errors, 2026-11"
   ACTION_GONE_ABSENT="{instance}"
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=(
     aws
     ec2
@@ -161,7 +166,7 @@ action_4() { # terminate
     ec2
     describe-instances
     --filters
-    "Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped"
+    "Name=instance-state-name,Values=pending,running,stopping,stopped"
     --query
     "Reservations[].Instances[].InstanceId"
     --output
@@ -187,6 +192,7 @@ action_5() { # delete-volume
   ACTION_NOTE=''
   ACTION_SOURCE="EC2 API (botocore 1.44.8): DeleteVolume, 2026-10"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=()
   ACTION_STEPS=(
     "Only when the results are verified at home: \`aws ec2 delete-volume --volume-id VOLUME\`; VOLUME is its id in \`aws ec2 describe-volumes\`"
@@ -214,6 +220,7 @@ action_6() { # release-address
   ACTION_NOTE=''
   ACTION_SOURCE="EC2 API (botocore 1.44.8): ReleaseAddress, 2026-10"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=()
   ACTION_STEPS=(
     "\`aws ec2 release-address --allocation-id ALLOCATION\`; ALLOCATION is its AllocationId in \`aws ec2 describe-addresses\`"
@@ -384,6 +391,7 @@ flush() { # <path...>    returns: 0 or 74
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -409,7 +417,7 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
@@ -483,6 +491,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -771,11 +782,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
@@ -1096,7 +1119,7 @@ check_bundle() { # <folder> <run id, or empty>
   fi
   cells=$(grep -cE '^    \{"cell": "[^"]*", "state": "(done|excepted)", "why": "[^"]*"\},?$' "$dir/PULL_MANIFEST.json") || cells=0
   [[ ${R_cells_expected-} =~ ^[1-9][0-9]*$ && $cells == "$R_cells_expected" ]] ||
-    refuse "$EX_GATE" "$VERB" "$cells of ${R_cells_expected:-?} cells are done or excepted" "finish them, or except them by name in aggregate_to_fs.sh, and pull again"
+    refuse "$EX_GATE" "$VERB" "the bundle at $dir has $cells of ${R_cells_expected:-?} cells done or excepted" "where the box has done more since, aggregate there and pull again; else finish them, or except them by name in aggregate_to_fs.sh, and pull"
   local total=${R_files_total-}
   [[ -f $SELF_DIR/verify_local.py ]] || refuse "$EX_MISSING" "$SELF_DIR/verify_local.py" "it is not beside this script" "compile again"
   command -v python3 >/dev/null 2>&1 || refuse "$EX_MISSING" "python3" "it is not on PATH, and nothing is torn down unverified" "install Python 3.9 or later"
@@ -1199,7 +1222,13 @@ look_gone() {
   put_instance "$ACTION_GONE_ABSENT"
   absent=${WORDS[0]}
   put_instance "${ACTION_GONE_COMMAND[@]}"
-  text=$(run_words 2>&1) || return 2
+  if [[ -n $ACTION_GONE_ANSWER ]]; then
+    # A tool that ends well where it failed has said nothing at all then.
+    text=$(run_words 2>/dev/null) || return 2
+    [[ $text == "$ACTION_GONE_ANSWER"* ]] || return 2
+  else
+    text=$(run_words 2>&1) || return 2
+  fi
   # Whole words: pod-12 is not pod-1.
   [[ -n $absent ]] || return 2
   text=" ${text//[^A-Za-z0-9_-]/ } " absent=" ${absent//[^A-Za-z0-9_-]/ } "
@@ -1235,6 +1264,10 @@ await_silence() {
 ask_person() {
   local step said=''
   for step in ${ACTION_GONE_STEPS[@]+"${ACTION_GONE_STEPS[@]}"}; do say_list "then see" "$step"; done
+  if ((${#ACTION_GONE_COMMAND[@]} > 0)); then
+    put_instance "${ACTION_GONE_COMMAND[@]}"
+    say_list "then see" "${WORDS[*]}: ${ACTION_GONE_ANSWER:+it begins with $ACTION_GONE_ANSWER, and }${ACTION_GONE_ABSENT//\{instance\}/$INSTANCE} is no longer in it"
+  fi
   [[ -t 0 ]] || { log "nobody is here to say what they see" && return 0; }
   printf "Type 'gone' once you see this, anything else if you do not:\n> "
   IFS= read -r said || said=''

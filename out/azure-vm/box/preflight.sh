@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/box/preflight.sh.j2
 # To change it, edit the source or profiles/azure-vm.yaml, then: make profile=azure-vm
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -76,8 +77,6 @@ readonly -a MIRRORS=()
 # tiers that only boxes of one region, zone or host can reach
 readonly -a REGION_LOCKED=(
   data-disk
-  os-disk
-  temp-disk
 )
 # what this box has to show: name, proof, role, path
 readonly -a TIERS_IN=(
@@ -244,11 +243,23 @@ this_host() { # into REPLY
   REPLY=
   { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
 }
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -503,11 +514,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 event() { # <event> <cell or -> <attempt or -> <text>
   local REPLY
   utc_now
-  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
-run_places() {
+run_places() { # [asked: refuse where one of them does not answer]
   check_name "$RUN" RUN
   require_path DATA_DIR
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
@@ -515,9 +528,20 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
-  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+  [[ ${1-} != asked ]] || places_answer
+  scratch_apart
+}
+# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+places_answer() {
+  local name rc
+  for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
+    [[ -n ${!name} ]] || continue
+    rc=0
+    within 20 test -e "${!name}" || rc=$?
+    ((rc != 124)) || refuse "$EX_MISSING" "$name=${!name}" "its disk or mount did not answer in 20 s" "find it in /proc/mounts and attach it again, or set $name to another folder"
+  done
 }
 
 # S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
@@ -561,7 +585,7 @@ code_commit() {
 }
 
 # lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
-# needs: room
+# needs: room proc
 
 # CPUs in a list like 0-3,8 (affinity), into REPLY.
 count_list() { # <list>
@@ -692,11 +716,20 @@ readonly GPU_FREE_MIB=500
 # The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
 # shellcheck disable=SC2034 # a script reads what it needs
 probe_gpus() {
-  local said rc=0 line run=()
+  local said='' rc=0 line fd
   GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
   command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 20); fi
-  said=$(${run[@]+"${run[@]}"} nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits 2>&1 </dev/null) || rc=$?
+  # By a pipe that we let go: one that hangs in the kernel ends by no signal, and who waits for it hangs too (case 80).
+  exec {fd}< <(
+    exec 2>&1 </dev/null
+    within 20 nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits || rc=$?
+    printf '\nrc %s' "$rc"
+  )
+  # It ends with the pipe, and that without a NUL: status 1.
+  IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
+  exec {fd}<&-
+  ((rc == 124)) || rc=${said##*$'\nrc '}
+  said=${said%$'\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
   # "No devices were found" comes with status 0, and so may a driver mismatch.
   while IFS= read -r line; do
@@ -848,7 +881,7 @@ data_place() { # <index>
 # How to get them again, into REPLY. What came through a mirror may be another revision.
 data_remedy() { # <index>
   if [[ ${DATA_UNDER[$1]-} != hf_home ]]; then
-    REPLY='push.sh --data again, or correct the job'
+    REPLY='send it again (P1.5 in the runbook; push.sh --data where there is ssh), or correct the job'
   elif [[ -n ${MIRRORS[*]-} ]]; then
     REPLY="remove it and fetch the revision again, without the mirror (${MIRRORS[*]}) where that goes on, or correct the job"
   else
@@ -936,7 +969,7 @@ write_receipt() { # <file> <head> <list or empty>    reads: PROOF_… STAT_OF
   local -a stats=()
   [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
   for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
-  { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+  [[ -f $1 || ! -e $1 ]] && { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
 }
 
 # Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
@@ -1191,7 +1224,8 @@ check_detach() {
     tmux | screen | nohup) ;;
     *) row note detach "$DETACH: submitted through the platform, not started by formal_run" && return 0 ;;
   esac
-  for one in "$DETACH" "$DETACH_FALLBACK" nohup; do
+  # The profile says what may take the place of the first: where a platform kills it, nohup may not.
+  for one in "$DETACH" "$DETACH_FALLBACK"; do
     case $one in tmux | screen | nohup) ;; *) continue ;; esac
     if detach_trial "$one"; then
       DETACH_WORKS=$one
@@ -1385,7 +1419,7 @@ check_variant() {
 }
 
 # lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash hashes run
+# needs: exit log file hash hashes run
 # reads: PY D
 
 # A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
@@ -1479,7 +1513,7 @@ number_key() { # <name>
 }
 
 # lib/cellenv.bash: what a cell finds in its environment, and what it must not find there.
-# needs: exit log room probe checkpoint
+# needs: exit log file room probe checkpoint
 # reads: S HF_HOME PY MIRRORS SECRETS CRED_FILE PROXY_HOOK RUN_ID CELL CELL_INDEX ATTEMPT CELL_RESUME
 
 # The proxy: an address is exported, a file is sourced. Strict mode is lifted around the file only, for it is not ours;
@@ -1757,7 +1791,7 @@ main() {
   done
   ROWS_VERDICT=() ROWS_CHECK=() ROWS_VALUE=() ROWS_COMMAND=() ROWS_REMEDY=() VERDICT_CODE=0 DETACH_DIR='' ENV_WORK=''
   trap 'clean_trials $?' EXIT
-  run_places
+  run_places asked
   [[ -z $HF_HOME ]] || expand_path HF_HOME
   check_tools
   check_cpu_ram

@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/box/session.sh.j2
 # To change it, edit the source or profiles/colab.yaml, then: make profile=colab
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -168,6 +169,7 @@ flush() { # <path...>    returns: 0 or 74
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -186,7 +188,7 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
@@ -245,6 +247,25 @@ start_ticks() { # <pid>    returns: 1 where there is no such process, or only it
   REPLY=${fields[19]-}
   [[ -n $REPLY ]]
 }
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1 rc=0 begin=$SECONDS
+  shift
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
+}
+
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path proc
 
@@ -313,11 +334,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 event() { # <event> <cell or -> <attempt or -> <text>
   local REPLY
   utc_now
-  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
-run_places() {
+run_places() { # [asked: refuse where one of them does not answer]
   check_name "$RUN" RUN
   require_path DATA_DIR
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
@@ -325,9 +348,20 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
-  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+  [[ ${1-} != asked ]] || places_answer
+  scratch_apart
+}
+# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+places_answer() {
+  local name rc
+  for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
+    [[ -n ${!name} ]] || continue
+    rc=0
+    within 20 test -e "${!name}" || rc=$?
+    ((rc != 124)) || refuse "$EX_MISSING" "$name=${!name}" "its disk or mount did not answer in 20 s" "find it in /proc/mounts and attach it again, or set $name to another folder"
+  done
 }
 
 # S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.

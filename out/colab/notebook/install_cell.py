@@ -203,61 +203,61 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "72e7369310ffd19c98196ef38c0fcc3c74f67d7c0b2aa37112857c4033fc28a2",
+ "box_digest": "e1be15ddc53d075b5b2aba5b92efa7ad9eafe0c4ef8a34ad9da5741acdbcf0e4",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "cb47fa0fe7c045ddad27c25ec2cf5440352208bae08d4bf925117fbfdfd1599f",
-   "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115"
+   "sha256": "38d2660d71edbf0ca4818f48c4a9ce3147d57eb8475fe0cdf14737acf6880034",
+   "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "4504149a3f48ec8ba378a3be797fe821ac4a8884610589745a60111d791e16f5",
-   "paragraphs": "116 117 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 19 118 21 22 23 24 25 26 27 28 29 30 31 38 39 40 42 43 44 45 46 47 48 49 50 51 52 53 119 120 121 122 123 54 55 124 125 126 127 56 57 58 59 60 61 62 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 32 33 35 36 37 187 188 189 190 191 192 193 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 89 90 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 115"
+   "sha256": "db9ff8c60da850276424c8578314d05ab52400c2a3b21e1c180f03e4007111c8",
+   "paragraphs": "122 123 2 3 4 5 6 7 8 9 10 11 12 13 14 16 17 19 20 21 124 23 24 25 26 27 28 29 30 31 32 33 34 41 42 43 45 46 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 66 67 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 35 36 38 39 40 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 95 96 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 263 264 265 266 267 268 269 270 121"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "b6a0f4f109745a47bef47fd02c348810c60cae883f50517789542014e9f5e81e",
-   "paragraphs": "263 264 2 3 4 5 6 8 9 10 11 12 18 19 20 23 265 26 27 28 30 31 32 33 35 36 37 38 39 40 42 43 44 45 48 49 50 51 52 120 121 162 266 267 268 269 270 271 272 163 273 164 165 154 155 274 156 157 275 197 198 199 276 200 201 202 203 204 205 206 207 209 277 278 279 280 281 282 283 284 285 286 287 288 289 290 291 292 293 294 295 296 297 298 187 188 299 300 301 302 303 304 305 306 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 115"
+   "sha256": "d2c53d9e4c603030558cac9c13cd106faa19a695a9b7e543d2a5ed8cbd903018",
+   "paragraphs": "271 272 2 3 4 5 6 8 9 10 11 12 20 21 22 26 273 29 30 31 33 34 35 36 38 39 40 41 42 43 45 46 48 49 52 53 55 56 57 126 127 169 274 275 276 277 278 279 280 170 281 171 172 161 162 282 163 164 283 204 205 206 284 207 208 209 210 211 212 213 214 216 285 286 287 288 289 290 291 292 293 294 295 296 297 298 299 300 301 302 303 304 305 306 194 195 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 323 324 325 326 327 328 329 330 121"
   },
   {
    "name": "queue.tsv",
    "mode": "0600",
    "sha256": "f904dac417a7100b4a04fc94902cc44517342a1c9b37deaf2a99e78cc7d1bb47",
-   "paragraphs": "323"
+   "paragraphs": "331"
   },
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "3480d38bc56a782d59f5bd5038810cce2618af4e62a3b7274a5a3896ba6d9b57",
-   "paragraphs": "324 325 2 3 4 5 326 327 6 7 8 9 10 11 12 13 14 15 16 17 18 19 118 21 22 23 24 25 26 27 28 29 30 31 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 119 120 121 122 123 54 55 124 125 126 127 56 57 58 59 60 328 32 33 34 35 36 37 187 188 329 330 331 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 162 266 267 268 269 332 163 273 61 62 333 334 335 336 299 300 301 302 303 337 338 304 339 305 340 306 307 341 197 198 199 200 201 202 203 204 205 206 207 342 343 344 345 346 347 348 349 350 351 352 133 134 353 354 355 356 357 358 359 360 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 115"
+   "sha256": "043b51577c6498b4d48e703a39ee077abe1a97b43386e2702613bb0587376a6a",
+   "paragraphs": "332 333 2 3 4 5 334 335 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 124 23 24 25 26 27 28 29 30 31 32 33 34 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 336 35 36 37 38 39 40 194 195 337 338 339 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 169 274 275 276 277 340 170 281 66 67 341 342 343 344 68 307 308 309 310 311 345 346 312 347 313 348 314 315 349 204 205 206 207 208 209 210 211 212 213 214 350 351 352 353 354 355 356 357 358 359 360 139 140 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 426 427 121"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "2fd6df6c8ad5efd34f776615a00b9392f42b5ca26c5830c4bab8ddeae937a8ae",
-   "paragraphs": "417 418 2 3 4 5 326 327 6 7 8 9 10 11 12 13 14 15 17 18 19 419 21 22 23 24 26 27 28 30 31 38 44 45 46 47 48 49 50 51 52 53 119 120 121 122 123 54 55 124 125 126 127 56 57 58 59 60 32 33 35 36 37 187 188 329 330 331 133 134 135 136 137 138 139 61 62 128 129 130 131 420 421 422 423 424 425 426 427 428 429 430 431 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 162 266 267 268 269 332 163 197 198 200 201 202 203 204 205 206 207 447 448 449 450 451 452 453 454 455 456 457 458 459 460 115"
+   "sha256": "e07bb715daacc1fba877afa384e65aecf79e2e94058e7f90c1590ce4ee923f0e",
+   "paragraphs": "428 429 2 3 4 5 334 335 6 7 8 9 10 11 12 13 14 15 16 17 19 20 21 430 23 24 25 26 27 28 29 30 31 33 34 41 42 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 35 36 38 39 40 194 195 337 338 339 139 140 141 142 143 144 145 66 67 344 68 134 135 136 137 431 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 447 448 449 450 451 452 453 454 455 456 457 458 169 274 275 276 277 340 170 204 205 207 208 209 210 211 212 213 214 459 460 461 462 463 464 465 466 467 468 469 470 471 472 121"
   },
   {
    "name": "session.sh",
    "mode": "0700",
-   "sha256": "fd0c4ca9784c4e7b650e99fedff6b18333874d8d067f7b8fda56ae2ebfdfc12c",
-   "paragraphs": "461 462 2 3 4 5 6 8 9 10 11 12 13 14 18 21 22 23 463 44 45 26 48 49 50 51 52 53 133 134 464 465 466 467 468 469 470 471 472 473 474 475 476 477 478 479 480 481 482 115"
+   "sha256": "da60feef1d77784b09a6d454c5224bc43cd357edde66196fbef7e238f65786f4",
+   "paragraphs": "473 474 2 3 4 5 6 8 9 10 11 12 13 16 20 23 25 26 475 41 48 49 29 52 53 55 56 57 58 139 140 476 477 478 479 480 481 482 483 484 485 486 487 488 489 490 491 492 493 494 121"
   },
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "d8c7831992413510e224606370aaecb7e5c96fb8ee761b9f07a3a5b170852ded",
-   "paragraphs": "483 484 2 3 4 5 6 7 8 9 10 11 12 13 14 15 18 19 20 23 485 25 26 27 28 29 30 31 32 486 38 48 49 50 51 52 53 119 140 141 142 143 144 145 146 187 188 329 330 331 487 488 489 490 491 492 493 494 495 496 497 498 499 500 501 502 229 230 503 504 505 506 507 508 509 510 511 512 513 514 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 533 534 535 162 266 267 268 269 332 163 299 300 301 302 303 337 304 339 305 306 307 536 537 538 539 540 541 542 115"
+   "sha256": "15992ac2226e35907cf237606b326c3b0c3025aa8bc617eb15d506abd8eac503",
+   "paragraphs": "495 496 2 3 4 5 6 7 8 9 10 11 12 13 15 16 17 20 21 22 26 497 28 29 30 31 32 33 34 35 498 41 52 53 55 56 57 58 125 146 147 148 149 150 151 152 153 194 195 337 338 339 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 237 238 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 533 534 535 536 537 538 539 540 541 542 543 544 545 546 547 169 274 275 276 277 340 170 307 308 309 310 311 345 312 347 313 314 315 548 549 550 551 552 553 554 121"
   },
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "798127255ad0be95a160482d907a2d04ea913b8fb68f54da2ae4af63b3b3b645",
-   "paragraphs": "543 544 2 3 4 5 6 7 8 9 10 11 12 14 18 19 545 22 23 24 25 26 27 28 29 38 39 40 42 43 48 49 50 51 52 53 56 57 58 59 60 61 62 128 129 130 131 132 166 168 169 170 171 546 547 548 549 550 551 552 553 554 555 556 557 115"
+   "sha256": "ca61d473d37ea1960653b4beaf39cc500fdcc38fad863b9da1f7a0e3d3151225",
+   "paragraphs": "555 556 2 3 4 5 6 7 8 9 10 11 12 14 16 20 21 557 24 25 26 27 28 29 30 31 32 41 42 43 45 46 52 53 55 56 57 58 61 62 63 64 65 66 67 134 135 136 137 138 173 175 176 177 178 558 559 560 561 562 563 564 565 566 567 568 569 121"
   }
  ]
 }
@@ -267,6 +267,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
 # Generated; do not edit. Source: templates/box/aggregate_to_fs.sh.j2
 # To change it, edit the source or profiles/colab.yaml, then: make profile=colab
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -434,9 +435,34 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# What lies at PATH and is no file that we may read, in words, into REPLY. None of it is ever opened: a FIFO would wait for ever.
+no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies there
+  REPLY=''
+  if [[ -f $1 ]]; then
+    [[ -r $1 ]] || REPLY='a file that we may not read'
+  elif [[ -d $1 ]]; then
+    REPLY='a folder'
+  elif [[ -p $1 ]]; then
+    REPLY='a FIFO'
+  elif [[ -S $1 ]]; then
+    REPLY='a socket'
+  elif [[ -b $1 || -c $1 ]]; then
+    REPLY='a device'
+  elif [[ -L $1 ]]; then
+    REPLY='a link that leads nowhere'
+  fi
+  [[ -n $REPLY ]]
+}
+
+# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+put_text() { # <file> <text>    returns: 0, or 1
+  [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
+}
+
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -452,7 +478,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
   if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
-    rm -f -- "$tmp"
+    rm -f -- "$tmp" 2>/dev/null || :
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
@@ -543,11 +569,22 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# Why FILE is no record, into REPLY.
+record_fault() { # <file that read_record found unknown>
+  if no_file "$1"; then
+    REPLY="it is $REPLY, not a record"
+  elif [[ ! -s $1 ]]; then
+    REPLY='it is empty, not a whole record'
+  else
+    REPLY='it is not a whole record'
+  fi
 }
 
 # The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
@@ -615,11 +652,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -651,6 +700,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -854,6 +906,33 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
+# tried once more: some mounts tell no truth about rights.
+write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
+  local dir line fields best=''
+  existing_parent "$1"
+  dir=$REPLY REPLY=''
+  [[ ! -w $dir ]] || return 1
+  REPLY="we have no right to write in $dir"
+  dir=$(cd -P -- "$dir" 2>/dev/null && pwd) || return 0
+  while read -ra fields; do
+    line=${fields[4]-} line=${line//\\\\040/ }
+    [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
+    best=$line
+    # What the mount says, and behind the dash what its file system says.
+    if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 0
+}
+# The words for a refusal, into REPLY: why, and what to do.
+write_words() { # <folder> <what could not be done there> <tier>
+  if write_fault "$1"; then
+    FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"
+  else
+    FAULT_WHY=$2 FAULT_DO="look at the $3 tier: room, rights"
+  fi
+}
+
 # The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
 # which costs no look at a dead mount; the last of several mounts at one place hides the others.
 mount_type() { # <path>
@@ -912,10 +991,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH
+  local REPLY tier=$DURABLE_TIER_PATH name
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  expand_path tier
+  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
+  name=${tier/#\\~/\\$HOME} name=${name%%/*}
+  if [[ $name == \\$* && $name != "$tier" ]]; then name=${name#\\$}; else name=PATH; fi
+  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
@@ -938,11 +1020,19 @@ prove_durable() {
 event() { # <event> <cell or -> <attempt or -> <text>
   local REPLY
   utc_now
-  printf '%s\\t%s\\t%s\\t%s\\t%s\\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
+  printf '%s\\t%s\\t%s\\t%s\\t%s\\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
+}
+
+refuse_write() { # <exit code> <path> <what could not be done> <tier>
+  local REPLY
+  write_words "$2" "$3" "$4"
+  refuse "$1" "$2" "$FAULT_WHY" "$FAULT_DO"
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
-run_places() {
+run_places() { # [asked: refuse where one of them does not answer]
   check_name "$RUN" RUN
   require_path DATA_DIR
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
@@ -950,9 +1040,20 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
-  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+  [[ ${1-} != asked ]] || places_answer
+  scratch_apart
+}
+# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+places_answer() {
+  local name rc
+  for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
+    [[ -n ${!name} ]] || continue
+    rc=0
+    within 20 test -e "${!name}" || rc=$?
+    ((rc != 124)) || refuse "$EX_MISSING" "$name=${!name}" "its disk or mount did not answer in 20 s" "find it in /proc/mounts and attach it again, or set $name to another folder"
+  done
 }
 
 # S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
@@ -986,11 +1087,13 @@ self_dir() {
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
   local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
-  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc != 2)) || { record_fault "$D/run.json" && refuse "$EX_INTEGRITY" "$D/run.json" "$REPLY" "compare it with $B/run.json and copy the whole one over it"; }
   ((rc == 1)) || return 0
-  [[ $B != "$D" && -e $B/run.json ]] || return 1
-  read_record "$B/run.json" run/1 ||
-    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  [[ $B != "$D" && (-e $B/run.json || -L $B/run.json) ]] || return 1
+  read_record "$B/run.json" run/1 || {
+    record_fault "$B/run.json"
+    refuse "$EX_INTEGRITY" "$B/run.json" "$REPLY" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  }
   read_text "$B/run.json"
   create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
@@ -1004,16 +1107,16 @@ mirror_run() {
   text=$REPLY
   # The very same text is the very same run.
   ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
-  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  [[ -d $B ]] || mkdir -p -- "$B" 2>/dev/null || refuse_write "$EX_COPY" "$B" "the folder cannot be made" durable
   create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
-    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+    refuse_write "$EX_COPY" "$B/run.json" "it cannot be written" durable
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
   read_record "$D/run.json" run/1
 }
 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
-# needs: exit log path
+# needs: exit log path file
 
 # What an environment may have put there is none of ours.
 QUEUE_TEXT=''
@@ -1025,7 +1128,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read$(no_file "$file" && printf ': it is %s' "$REPLY")" "give --queue FILE, or put queue.tsv there"
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
@@ -1094,10 +1197,11 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 }
 
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
-# needs: exit log file proc
-# reads: D
+# needs: exit log file proc run
+# reads: D B
 
-# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
+# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -1108,6 +1212,11 @@ last_claim() { # <cell>
   done
   ((CLAIM_N > 0)) || return 0
   printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  if no_file "$path"; then
+    # shellcheck disable=SC2034 # who only asks for the state needs no words
+    CLAIM_STATE=unread CLAIM_SAID="$path is $REPLY"
+    return 0
+  fi
   { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
   CLAIM_STATE=dead
   this_host
@@ -1122,8 +1231,16 @@ last_claim() { # <cell>
   fi
 }
 
+# Can a line be written there at all?
+can_write() { # <folder>
+  local rc=0
+  { printf 'probe\\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
+  rm -f -- "$1/.probe.$$" 2>/dev/null
+  return "$rc"
+}
+
 # lib/results.bash: a cell's result files: which they are, what they weigh, their digests.
-# needs: exit log hash hashes
+# needs: exit log file hash hashes
 # reads: D REQUIRED
 
 # Results below this in all are small: hashed and copied in a moment. Looks that cost a process and would see what happens in
@@ -1263,6 +1380,8 @@ begin_list() { # <cell>    returns: 0, 65, or 74 (missing, unreadable)
 end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
+  # What is wrong from here on lies in what this cell has left; no other cell's copy has to do with it.
+  OWN_FAULT=1
   end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
   ((LIST_BYTES < SMALL_BYTES)) || stat_many "${LIST_FULL[@]}"
   for ((i = 0; i < ${#LIST_FULL[@]}; i++)); do
@@ -1271,8 +1390,10 @@ end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
     LIST_SUMS+=("${SUM_OF[$path]}")
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\\n'
   done
+  # shellcheck disable=SC2034 # of sync_cell
+  OWN_FAULT=''
   # The commit takes the list from here and a repeated sync takes new digests: from the file only its own digest is taken.
-  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
+  put_text "$D/state/$cell.sha256" "$LIST_TEXT" || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 list_digest() { # into LIST_DIGEST
   local REPLY
@@ -1286,6 +1407,7 @@ list_digest() { # into LIST_DIGEST
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
+# (OWN_FAULT is not empty where what the cell has left is at fault, not the way into the bundle)
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
 # and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
 
@@ -1498,6 +1620,7 @@ move_files() { # <temporary folder> <target folder>
 # A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
 sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
   local cell=$1 target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ rc=0 bundled=''
+  OWN_FAULT=''
   # The tier is proven before any byte.
   # The refusal is this function's status, not the end of the script.
   durable_there || { (refuse "$EX_COPY" "${TIER_SAID[@]}") || return; }
@@ -1507,7 +1630,8 @@ sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason sai
   still_flushed "${R_why-}" || { log "cell $cell finished in an earlier boot, before its files were flushed: unknown, so it is to run again" && return "$EX_INTEGRITY"; }
   [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
   drop_own_leftovers "$cell" || return
-  begin_list "$cell" || return
+  # shellcheck disable=SC2034 # lib/cell asks for it; aggregate has no use for it
+  begin_list "$cell" || { rc=$? OWN_FAULT=1 && return "$rc"; }
   if [[ -z $bundled && ! -e $target ]] && ((LIST_BYTES < SMALL_BYTES && ${#LIST_PATHS[@]} <= 64)); then
     sync_new "$cell" "$tmp" || rc=$?
   else
@@ -1575,7 +1699,7 @@ commit_cell() { # <cell>    reads: R_*, of the cell's record on the data tier
 write_list() { # <file>
   local REPLY
   ! read_text "$1" || [[ $REPLY != "$LIST_TEXT" ]] || return 0
-  { printf '%s' "$LIST_TEXT" >"$1"; } 2>/dev/null && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
+  put_text "$1" "$LIST_TEXT" && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
     log "could not write $1: no room, no right, or its disk is gone"
     return "$EX_COPY"
   }
@@ -1606,15 +1730,19 @@ say_bundled() { # <cell>
 }
 
 # lib/carry.bash: small files of the run that have to come home beside the bundle.
-# needs: exit file
+# needs: exit log file
 # reads: D B
 
 # What RUN_FACTS.md tells besides the records (S92): the events with their overrides, the roster, what failed (X4). Only what
 # lies in B comes home, so they are copied there, once more each time. Lines that another box left there stay.
 carry_logs() {
-  local name text
+  local REPLY name text
   [[ $B != "$D" ]] || return 0
   for name in events.tsv queue.tsv NEGATIVE_RESULTS.tsv; do
+    if no_file "$D/$name"; then
+      log "$D/$name is $REPLY: it does not come home with the results"
+      continue
+    fi
     [[ -s $D/$name ]] || continue
     text=$(cat -- "$D/$name") || return
     if [[ -s $B/$name ]]; then text=$(awk '!seen[$0]++' "$B/$name" "$D/$name") || return; fi
@@ -1835,6 +1963,7 @@ find_this_run() {
   mkdir -p -- "$D/state" || refuse "$EX_NOROOM" "$D/state" "the folder cannot be made" "look at the data tier: room, rights"
   find_run || refuse "$EX_MISSING" "run $RUN" "$D/run.json is not there" "start the run first, or set RUN and DATA_DIR to it"
   mirror_run
+  [[ -w $B ]] || can_write "$B" || refuse_write "$EX_COPY" "$B" "nothing can be written there" durable
   # shellcheck disable=SC2154 # read_record sets R_<member>
   RUN_ID=$R_run_id RUN_COMMIT=$R_commit
   this_host
@@ -1868,12 +1997,12 @@ add_cell() { # <cell> <why>
 # Is some run_one at this cell right now, here or on another box? Then its copy is its own affair.
 cell_is_live() { # <cell>
   last_claim "$1"
-  [[ $CLAIM_STATE == live || $CLAIM_STATE == foreign ]]
+  [[ $CLAIM_STATE == live || $CLAIM_STATE == foreign || $CLAIM_STATE == unread ]]
 }
 
 # State of a cell from the records, and the missing sync done where there is one.
 settle_cell() { # <cell>
-  local cell=$1 rc=0 said=0
+  local REPLY cell=$1 rc=0 said=0
   check_bundled "$cell" || rc=$?
   ((rc != 0)) || { set_cell "$cell" 'done' '' && return 0; }
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || said=$?
@@ -1886,7 +2015,10 @@ settle_cell() { # <cell>
       fi
       return 0
       ;;
-    2:*) set_cell "$cell" unknown "its record in $D/state is not whole" && return 0 ;;
+    2:*)
+      record_fault "$D/state/$cell.json"
+      set_cell "$cell" unknown "its record in $D/state: $REPLY" && return 0
+      ;;
     0:unsynced | 0:done) ;;
     0:running)
       if cell_is_live "$cell"; then set_cell "$cell" running ''; else set_cell "$cell" unknown 'it was running, and its process is gone'; fi
@@ -2013,6 +2145,7 @@ fi
 # Generated; do not edit. Source: templates/box/formal_run.sh.j2
 # To change it, edit the source or profiles/colab.yaml, then: make profile=colab
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -2238,16 +2371,19 @@ log_overrides() {
 
 # Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
 open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
-  local formal=$1 shard=$2 adopt=$3
+  local formal=$1 shard=$2 adopt=$3 pid='' rest
+  # Who lives is told by it; another namespace's would show others under our numbers.
+  { read -r pid rest </proc/self/stat; } 2>/dev/null && [[ $pid == "$BASHPID" ]] ||
+    refuse "$EX_MISSING" "/proc" "it does not show this process: not mounted, or of another PID namespace" "mount it: mount -t proc proc /proc, or unshare with --mount-proc"
   self_dir
   run_places
   prove_durable
-  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $D ]] || mkdir -p -- "$D" 2>/dev/null || refuse_write "$EX_NOROOM" "$D" "the folder cannot be made" data
   code_commit
   [[ $formal != true || $CODE_COMMIT != none ]] ||
     refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
   if ! find_run; then
-    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
+    new_run "$formal" "${shard:-1/1}" || refuse_write "$EX_COPY" "$D/run.json" "it cannot be written" data
     find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
   fi
   mirror_run
@@ -2258,7 +2394,7 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 }
 
 # lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
-# needs: exit log proc claim
+# needs: exit log file proc claim
 # reads: D B RUN_ID
 
 # Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then state class
@@ -2270,11 +2406,17 @@ read_states() {
 }
 # The two halves of it: awk reads beside us, while something else is done.
 begin_states() { # [the records to read: all]    sets STATES_FD
+  local REPLY file
+  local -a sound=()
   (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
   # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
-    printf '%s\\n' "$@"
-    [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    # What is no file is named here and opened by nobody: a FIFO would wait for ever.
+    for file; do
+      if [[ -f $file && -r $file ]]; then sound+=("$file"); elif no_file "$file"; then printf '\\037%s\\037%s\\n' "$REPLY" "$file"; fi
+    done
+    ((${#sound[@]} == 0)) || printf '%s\\n' "${sound[@]}"
+    [[ ! -d $B/records ]] || find -L "$B/records" -maxdepth 1 -type f -name '*.sha256' ! -name '.*' -exec sha256sum {} +
   } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
@@ -2293,19 +2435,26 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       if (substr(rest, 1, 1) == "\\"") return substr(rest, 2, length(rest) - 2)
       return rest == "null" ? "" : rest
     }
-    function fields(name) {
+    function unknown(why) { return s "unknown" s s s s s s why }
+    function fields(name, file) {
       if (substr(text, 1, 4) != "{\\n  " || substr(text, length(text) - 2) != "\\n}\\n" || member("schema") != "cell/1" || member("run_id") != run || member("cell") != name || member("state") == "")
-        return s "unknown" s s s s s s
+        return unknown(file (text == "" ? " is empty, or cannot be read" : " is not a whole record of this run"))
       return s member("state") s member("class") s member("attempt") s member("started") s member("ended") s member("exit") s member("why")
     }
     function name_of(path, folder) { return substr(path, length(folder) + 1, length(path) - length(folder) - 5) }
     BEGIN { s = "\\037" }
-    # The pattern itself comes where no file fits it.
+    index($0, s) == 1 {
+      split($0, part, s)
+      why = unknown(part[3] " is " part[2] ", not a record")
+      if (index(part[3], b) == 1) { n = name_of(part[3], b); in_b[++nb] = n; of_b[n] = why }
+      else { n = name_of(part[3], d); in_d[++nd] = n; odd[n] = why }
+      next
+    }
     index($0, b) == 1 {
       n = name_of($0, b)
-      if (read_whole(b n ".json") < 0 && n == "*") next
+      read_whole($0)
       in_b[++nb] = n
-      of_b[n] = fields(n)
+      of_b[n] = fields(n, $0)
       list[n] = member("files_sha256")
       next
     }
@@ -2320,8 +2469,13 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       for (i = 1; i <= nd; i++) {
         n = in_d[i]
         if ((n in has) && has[n] == 1) continue
-        if (read_whole(d n ".json") < 0 && n == "*") continue
-        print n s ((n in has) ? has[n] : 0) fields(n)
+        if (n in odd) line = odd[n]
+        else { read_whole(d n ".json"); line = fields(n, d n ".json") }
+        # Damaged there, and what is here may well be whole: both are to be told.
+        why = ""
+        if (n in has && index(of_b[n], s "unknown" s) == 1) { why = of_b[n]; sub(/.*\\037/, "", why) }
+        if (why != "" && substr(line, length(line)) != s) why = "; " why
+        print n s ((n in has) ? has[n] : 0) line why
         delete of_b[n]
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
@@ -2348,7 +2502,7 @@ read_sound() { # returns: 1 where that fails too
   local file name
   local -a sound=() unread=()
   for file in "$B/records"/*.json "$D/state"/*.json; do
-    if { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
+    if [[ ! -f $file ]] || { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
   done
   RECORD_OF=()
   begin_states "${sound[@]-$D/state/*.json}"
@@ -2379,9 +2533,11 @@ cell_record_of() { # <cell>
   C_ENDED=${fields[5]-} C_EXIT=${fields[6]-} C_WHY=${fields[7]-}
 }
 
-# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY.
+# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY, and C_WHY.
+# shellcheck disable=SC2034 # a script reads C_WHY or not
 state_now() { # <cell>
   local line=${RECORD_OF[$1]-} next
+  C_WHY=''
   case $line in
     1*) REPLY='done' && return 0 ;;
     '')
@@ -2403,12 +2559,14 @@ state_now() { # <cell>
     *) REPLY=unknown ;;
   esac
 }
+# shellcheck disable=SC2034 # as above
 claim_says() { # <cell>    running where somebody lives behind the last claim, else unknown
   last_claim "$1"
   case $CLAIM_STATE in
     live | foreign) REPLY=running ;;
     # A folder alone is no claim: the cell was refused before it.
     none) [[ -z ${RECORD_OF[$1]-} ]] && REPLY=pending || REPLY=unknown ;;
+    unread) REPLY=unknown C_WHY=$CLAIM_SAID ;;
     *) REPLY=unknown ;;
   esac
 }
@@ -2472,6 +2630,10 @@ lock_roster() { # returns: 1 where it could not be had
   this_boot_id
   here+=" $REPLY"
   start_ticks $$ || return 1
+  if [[ -e $D/.queue.lock && ! -f $D/.queue.lock ]]; then
+    log "$D/.queue.lock is no file, so no lock: going on without it; move it away"
+    return 1
+  fi
   for ((n = 0; n < 200; n++)); do
     set -C
     if { printf '%s %s %s\\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then set +C && return 0; fi
@@ -2556,20 +2718,33 @@ source_changed() {
 }
 
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
-# needs: exit log path
+# needs: exit log path proc
 
-# In the work tree GIT_TOP, with no prompt, no hook and no pager; by the commit itself, not by what "git replace" put in its
-# place here.
-git_here() { # <git's words...>
-  git_with '' "$@"
-}
-git_with() { # <seconds, empty: no limit> <git's words...>
-  local asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
+# No call of git waits for ever for a dead mount, a filter, a helper or a server: a question, a look at all files, the network.
+readonly GIT_ASK_S=60 GIT_LOOK_S=300 GIT_NET_S=180
+
+# In the work tree GIT_TOP, with no prompt, no hook and no pager, in English; by the commit itself, not by what "git replace" put in
+# its place here.
+git_with() { # <seconds> <git's words...>    returns: git's, or 124
+  local limit=$1 asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1 LANGUAGE=en)
+  shift
   # A repository's own way to its origin (a key of its own) wins over ours.
   [[ -n ${GIT_OWN_SSH-} ]] || asked+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
-  [[ -z $1 ]] || asked+=(timeout "$1")
-  shift
-  "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+  within "$limit" "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@" </dev/null
+}
+# A short question; its answer into REPLY.
+git_ask() { # <git's words...>    returns: git's
+  local rc=0
+  REPLY=$(git_with "$GIT_ASK_S" "$@" 2>/dev/null) || rc=$?
+  git_in_time "$rc" "$GIT_ASK_S" "$@"
+}
+# Refuses where git was ended by its limit: then nothing is known, and nothing is to be read out of an empty answer.
+git_in_time() { # <status> <seconds> <git's words...>    returns: the status
+  local rc=$1 limit=$2 do="find what it waits for: a disk or mount that does not answer, a filter or a helper in 'git config --list'"
+  shift 2
+  ((rc == 124)) || return "$rc"
+  [[ $limit != "$GIT_NET_S" ]] || do="look at the network, at a credential helper and at ssh: run it by hand there"
+  refuse "$EX_MISSING" "git -C $GIT_TOP $*" "it did not end in $limit s, so nothing is known" "$do"
 }
 git_refuse() { # <what> <why> <what to do>
   refuse "$EX_GATE" "$1" "$2" "$3"
@@ -2577,27 +2752,43 @@ git_refuse() { # <what> <why> <what to do>
 
 # Git and a work tree with a commit. The reasons are told apart: each has another remedy. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
 git_open() { # reads: CODE_DIR
-  local said
-  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
+  local REPLY said rc=0
+  git_alone
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
-  [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
+  within "$GIT_ASK_S" test -d "$CODE_DIR" || rc=$?
+  ((rc != 124)) || refuse "$EX_MISSING" "cd $CODE_DIR" "its disk or mount did not answer in $GIT_ASK_S s" "find it in /proc/mounts and attach it again"
+  ((rc == 0)) || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
   GIT_TOP=$CODE_DIR GIT_OWN_SSH=${GIT_SSH_COMMAND-}${GIT_SSH-}
-  [[ -n $GIT_OWN_SSH ]] || GIT_OWN_SSH=$(git_here config --get core.sshCommand 2>/dev/null) || GIT_OWN_SSH=''
-  if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
+  [[ -n $GIT_OWN_SSH ]] || if git_ask config --get core.sshCommand; then GIT_OWN_SSH=$REPLY; fi
+  if ! git_ask rev-parse --show-toplevel; then
+    said=$(git_with "$GIT_ASK_S" rev-parse --show-toplevel 2>&1) || :
     case $said in
-      *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
+      *'dubious ownership'*)
+        # The folder that git wants to be named is the top of the work tree.
+        REPLY=$CODE_DIR
+        [[ ! $said =~ \\ repository\\ at\\ \\'([^\\']+)\\' ]] || REPLY=${BASH_REMATCH[1]}
+        git_refuse "git -C $CODE_DIR" "another user owns $REPLY (dubious ownership)" "git config --global --add safe.directory $REPLY"
+        ;;
       *'not a git repository'*) git_refuse "git -C $CODE_DIR" "it is not a git repository" "clone the code there, or set CODE_DIR to its work tree" ;;
       *) git_refuse "git -C $CODE_DIR rev-parse" "${said//[[:cntrl:]]/ }" "make git work there first" ;;
     esac
   fi
-  GIT_TOP=$said
-  GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
+  GIT_TOP=$REPLY
+  git_ask rev-parse --verify -q HEAD || REPLY=''
+  GIT_HEAD=$REPLY
   [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  git_ask symbolic-ref -q --short HEAD || REPLY=''
   # shellcheck disable=SC2034 # for the gate of a formal run
-  GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
+  GIT_BRANCH=$REPLY
   # A folder that some repository around it ignores is clean there, and recorded nowhere.
-  said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
-  [[ -n $said ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+  said=$GIT_TOP GIT_TOP=$CODE_DIR
+  git_ask ls-files -- . || :
+  GIT_TOP=$said
+  [[ -n $REPLY ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+}
+# What a caller's git has in its environment leads elsewhere, and is not this tree's.
+git_alone() {
+  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_NAMESPACE
 }
 
 # Prefixes under GIT_TOP that hold the run's own output: what the run itself makes is no dirt. Sets GIT_EXEMPT.
@@ -2625,8 +2816,8 @@ git_is_exempt() { # <path of an untracked file>
 
 # Modes count, whatever the repository's setting says, where the file system can hold them.
 git_modes() { # prints true or false
-  local probe
-  probe=$(mktemp "$(git_here rev-parse --absolute-git-dir)/mode.XXXXXX" 2>/dev/null) || { echo true && return 0; }
+  local REPLY probe
+  { git_ask rev-parse --absolute-git-dir && probe=$(mktemp "$REPLY/mode.XXXXXX" 2>/dev/null); } || { echo true && return 0; }
   chmod 600 "$probe"
   if [[ -x $probe ]]; then echo false; else
     chmod 700 "$probe"
@@ -2636,13 +2827,13 @@ git_modes() { # prints true or false
 }
 
 # All that differs from the commit: GIT_DIRTY (state and path) and GIT_UNTRACKED (paths). Names may hold anything.
-git_look() { # returns: 0 looked, 1 git failed
-  local entry='' ended=0 modes
+git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
+  local entry='' ended=1 modes hidden_words=(ls-files -v -z)
   GIT_DIRTY=() GIT_UNTRACKED=()
-  modes=$(git_modes)
+  modes=$(git_modes) || exit
   while IFS= read -r -d '' entry; do
     case $entry in
-      '== end') ended=1 ;;
+      '== end '*) ended=${entry##* } ;;
       '?? '*) git_is_exempt "${entry:3}" || GIT_UNTRACKED+=("${entry:3}") ;;
       [RC]*)
         GIT_DIRTY+=("$entry")
@@ -2650,20 +2841,27 @@ git_look() { # returns: 0 looked, 1 git failed
         ;;
       *) GIT_DIRTY+=("$entry") ;;
     esac
-  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \\
-    --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\\0')
-  ((ended)) || return 1
-  # Files that a person told git not to look at are hidden edits waiting to happen.
-  ended=0
+  done < <(git_list_all -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \\
+    --untracked-files=all --ignore-submodules=none)
+  git_in_time "$ended" "$GIT_LOOK_S" status || return 1
+  # Files that a person told git not to look at are hidden edits waiting to happen, in a repository inside this one too.
+  [[ ! -f $GIT_TOP/.gitmodules ]] || hidden_words+=(--recurse-submodules)
+  ended=1
   while IFS= read -r -d '' entry; do
     case $entry in
-      '== end') ended=1 ;;
+      '== end '*) ended=${entry##* } ;;
       [a-z]\\ *) GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}") ;;
       # A sparse checkout leaves such files out; one that is there is not compared.
       S\\ *) [[ ! -e $GIT_TOP/${entry:2} && ! -L $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
     esac
-  done < <(git_here ls-files -v -z 2>/dev/null && printf '== end\\0')
-  ((ended))
+  done < <(git_list_all "${hidden_words[@]}")
+  git_in_time "$ended" "$GIT_LOOK_S" ls-files -v
+}
+# What git lists with -z, and behind it how git ended: a list that breaks off is none.
+git_list_all() { # <git's words...>    prints
+  local rc=0
+  git_with "$GIT_LOOK_S" "$@" 2>/dev/null || rc=$?
+  printf '== end %s\\0' "$rc"
 }
 
 # Lines for people: the first 20, control characters made visible.
@@ -2692,11 +2890,23 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
   [[ -n $REPLY ]]
 }
 
+# A git that was killed leaves its lock behind, at which every later one stops.
+git_lock_remedy() { # <what git said> <what else to do>    prints
+  local REPLY
+  if [[ $1 =~ \\'([^\\']+\\.lock)\\':\\ File\\ exists ]]; then REPLY=${BASH_REMATCH[1]}; else
+    # A stash says nothing of it.
+    git_ask rev-parse --git-path index.lock || REPLY=''
+    [[ $REPLY == /* ]] || REPLY=$GIT_TOP/$REPLY
+  fi
+  if [[ -f $REPLY ]]; then printf 'if no git is at work there: rm %q' "$REPLY"; else printf '%s' "$2"; fi
+}
+
 # Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
 git_stash() { # <protected folder...>
-  local REPLY name entry links
+  local REPLY name said entry links rc=0
   # What git would leave where it is, and say yes: a repository inside this one.
-  links=$(git_here ls-files -s | grep '^160000 ') || links=''
+  git_ask ls-files -s || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
+  links=$(grep '^160000 ' <<<"$REPLY") || links=''
   for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"} ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]/#/?? }"}; do
     [[ $entry == '?? '*/ || $links$'\\n' == *$'\\t'"${entry:3}"$'\\n'* ]] || continue
     git_refuse "git stash in $GIT_TOP" "it does not take what is in ${entry:3}, a repository of its own" "commit and push it there, and its new commit here"
@@ -2712,8 +2922,9 @@ git_stash() { # <protected folder...>
   fi
   utc_now
   name="before formal run $REPLY"
-  git_here stash push --include-untracked -q -m "$name" ||
-    git_refuse "git stash in $GIT_TOP" "git could not stash" "commit the files by hand"
+  said=$(git_with "$GIT_LOOK_S" stash push --include-untracked -m "$name" 2>&1) || rc=$?
+  git_in_time "$rc" "$GIT_LOOK_S" stash push ||
+    git_refuse "git stash in $GIT_TOP" "git could not stash${said:+: ${said//[[:cntrl:]]/ }}" "$(git_lock_remedy "$said" "commit the files by hand")"
   log "uncommitted work is in the stash '$name'; bring it back with: git -C $GIT_TOP stash pop"
 }
 
@@ -2737,11 +2948,12 @@ git_clean() { # <stash: true or false> <protected folder...>
 # Each repository inside the commit is there and at the commit that the parent names (status has said so); its commit is kept
 # for the plan. One that .gitmodules does not name comes along with no clone.
 git_submodules() { # sets GIT_SUBMODULES
-  local line said
+  local REPLY line said rc=0
   GIT_SUBMODULES=()
-  said=$(git_here ls-files -s) || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
-  [[ $'\\n'$said == *$'\\n160000 '* ]] || return 0
-  said=$(git_here submodule status --recursive 2>&1) ||
+  git_ask ls-files -s || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
+  [[ $'\\n'$REPLY == *$'\\n160000 '* ]] || return 0
+  said=$(git_with "$GIT_LOOK_S" submodule status --recursive 2>&1) || rc=$?
+  git_in_time "$rc" "$GIT_LOOK_S" submodule status ||
     git_refuse "git submodule status in $GIT_TOP" "${said##*$'\\n'}" "name it in .gitmodules (git submodule add), or take it out: git rm --cached"
   while IFS= read -r line; do
     case $line in
@@ -2756,35 +2968,50 @@ git_submodules() { # sets GIT_SUBMODULES
 # The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
 # it was pushed when the run began, and the network may be gone now.
 git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
-  local branch=$1 there said
+  local REPLY branch=$1 there before=$GIT_HEAD
   if [[ -n $2 && $2 == "$GIT_HEAD" ]]; then return 0; fi
   [[ $GIT_BRANCH == "$branch" ]] ||
     git_refuse "the branch of $GIT_TOP" "it is '${GIT_BRANCH:-no branch}', the job says '$branch'" "git -C $GIT_TOP switch $branch"
-  [[ -n $(git_here config --get remote.origin.url) ]] ||
+  git_ask config --get remote.origin.url && [[ -n $REPLY ]] ||
     git_refuse "git push" "$GIT_TOP has no remote 'origin', so the commit is nowhere else" "git -C $GIT_TOP remote add origin URL, then push"
-  if [[ $3 == true ]]; then
-    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) || there=''
-    there=${there%%[[:space:]]*}
-    if [[ $there != "$GIT_HEAD" ]]; then
-      said=$(git_bounded pull -q --ff-only origin "$branch" 2>&1) ||
-        git_refuse "git -C $GIT_TOP pull --ff-only origin $branch" "it failed: ${said//[[:cntrl:]]/ }" "bring $branch in line with origin by hand; nothing was changed"
-      there=$(git_here rev-parse -q --verify FETCH_HEAD) || there=''
-    fi
-  else
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) ||
-      git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
-    there=${there%%[[:space:]]*}
+  ! git_is_itself "${REPLY#file://}" ||
+    git_refuse "git push" "the remote 'origin' of $GIT_TOP is this very repository, so the commit is nowhere else" "git -C $GIT_TOP remote set-url origin URL, then push"
+  if git_origin "$branch"; then there=$REPLY; else
+    [[ $3 == true ]] || git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
+    there=''
   fi
-  said=$GIT_HEAD
-  GIT_HEAD=$(git_here rev-parse --verify -q HEAD) || GIT_HEAD=none
-  [[ $said == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $said to $GIT_HEAD"
+  if [[ $3 == true && $there != "$GIT_HEAD" ]]; then
+    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
+    git_pull "$branch"
+    there=$REPLY
+  fi
+  git_ask rev-parse --verify -q HEAD || REPLY=none
+  GIT_HEAD=$REPLY
+  [[ $before == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $before to $GIT_HEAD"
   [[ $there == "$GIT_HEAD" ]] ||
     git_refuse "HEAD of $GIT_TOP" "$GIT_HEAD is not what origin has on $branch (${there:-nothing})" "git -C $GIT_TOP push origin $branch"
 }
-
-git_bounded() { # <git's words...>    a dead network must not hang the gate
-  if command -v timeout >/dev/null 2>&1; then git_with 180 "$@" </dev/null; else git_here "$@" </dev/null; fi
+git_is_itself() { # <url>    returns: 0 where it is a folder, and that of this repository
+  local REPLY url=$1
+  [[ $url == /* ]] || url=$GIT_TOP/$url
+  git_ask rev-parse --git-common-dir || return
+  [[ $REPLY == /* ]] || REPLY=$GIT_TOP/$REPLY
+  [[ $url -ef $REPLY || $url/.git -ef $REPLY ]]
+}
+# What origin has on the branch, into REPLY.
+git_origin() { # <branch>    returns: 1 it cannot be reached
+  local rc=0
+  REPLY=$(git_with "$GIT_NET_S" ls-remote origin "refs/heads/$1" 2>/dev/null) || rc=$?
+  git_in_time "$rc" "$GIT_NET_S" ls-remote origin || return 1
+  REPLY=${REPLY%%[[:space:]]*}
+}
+git_pull() { # <branch>    sets REPLY: what origin has
+  local said rc=0
+  # By its full name: a tag of the same name would come first.
+  said=$(git_with "$GIT_NET_S" pull -q --ff-only origin "refs/heads/$1" 2>&1) || rc=$?
+  git_in_time "$rc" "$GIT_NET_S" pull --ff-only origin "$1" ||
+    git_refuse "git -C $GIT_TOP pull --ff-only origin $1" "it failed: ${said//[[:cntrl:]]/ }" "$(git_lock_remedy "$said" "bring $1 in line with origin by hand"); nothing was changed"
+  git_ask rev-parse -q --verify FETCH_HEAD || REPLY=''
 }
 
 # The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
@@ -2799,8 +3026,9 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
   before=$GIT_HEAD
   git_pushed "$branch" "$commit" "$pull"
   if [[ $before != "$GIT_HEAD" ]]; then
-    git_clean false "$@"
+    # A pull leaves them where they were: that has a remedy of its own.
     git_submodules
+    git_clean false "$@"
   fi
 }
 
@@ -2927,7 +3155,7 @@ detach_load_env() { # <file>
 }
 
 # lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
-# needs: room
+# needs: room proc
 
 # Up to so many MiB in use a GPU counts as free: driver and display take some (X8).
 # shellcheck disable=SC2034 # a script reads what it needs
@@ -3124,7 +3352,7 @@ take_start() {
   mine+=" $REPLY"
   if ((n > 0)); then
     printf -v file '%s/%03d' "$dir" "$n"
-    read -r host boot pid ticks id <"$file" || :
+    [[ ! -f $file ]] || read -r host boot pid ticks id <"$file" || :
     if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
       refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: bash $SELF_DIR/$PROG status"
     fi
@@ -3288,8 +3516,8 @@ code_files() { # <ending>    prints
   local file
   (
     cd -- "$CODE_DIR" || exit
-    unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
-    git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard -- "*.$1" 2>/dev/null && exit
+    git_alone
+    within "$GIT_LOOK_S" git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard -- "*.$1" 2>/dev/null && exit
     while IFS= read -r -d '' file; do printf '%s\\0' "${file#./}"; done < <(find . -name '.?*' -prune -o -type f -name "*.$1" -print0)
   )
 }
@@ -3341,7 +3569,7 @@ gate_syntax() { # <folders of ours...>
 }
 
 # lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash hashes run
+# needs: exit log file hash hashes run
 # reads: PY D
 
 # A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
@@ -3493,7 +3721,7 @@ data_place() { # <index>
 # How to get them again, into REPLY. What came through a mirror may be another revision.
 data_remedy() { # <index>
   if [[ ${DATA_UNDER[$1]-} != hf_home ]]; then
-    REPLY='push.sh --data again, or correct the job'
+    REPLY='send it again (P1.5 in the runbook; push.sh --data where there is ssh), or correct the job'
   elif [[ -n ${MIRRORS[*]-} ]]; then
     REPLY="remove it and fetch the revision again, without the mirror (${MIRRORS[*]}) where that goes on, or correct the job"
   else
@@ -3569,7 +3797,7 @@ write_receipt() { # <file> <head> <list or empty>    reads: PROOF_\u2026 STAT_OF
   local -a stats=()
   [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
   for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
-  { mkdir -p -- "${1%/*}" && printf '%s\\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+  [[ -f $1 || ! -e $1 ]] && { mkdir -p -- "${1%/*}" && printf '%s\\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
 }
 
 # Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
@@ -3817,7 +4045,7 @@ gate_tier() { # <path> <bytes> <files> <cap bytes> <cap inodes>
 # needs: exit log file hash probe
 
 print_plan() { # reads what gates.bash has set
-  local slots=${SLOTS:-1} line name n=0 ids
+  local REPLY slots=${SLOTS:-1} line name n=0 ids
   if [[ -n ${GPUS-} ]]; then
     IFS=, read -ra ids <<<"$GPUS"
     # As run_queue counts: a cell takes as many entries as it needs GPUs.
@@ -3826,7 +4054,7 @@ print_plan() { # reads what gates.bash has set
   fi
   printf 'plan for run %s (%s x %s)\\n' "$RUN" "$PROFILE" "$JOB"
   printf '  code      %s at %s, branch %s\\n' "$GIT_TOP" "$GIT_HEAD" "${GIT_BRANCH:-none}"
-  git_here log -1 --format='  commit    %h %ci %s' 2>/dev/null || :
+  ! git_ask log -1 --format='  commit    %h %ci %s' || printf '%s\\n' "$REPLY"
   printf '  syntax    %s\\n' "$SYNTAX_SAID"
   printf '  smoke     %s\\n' "$SMOKE_SAID"
   printf '  drill     %s\\n' "$DRILL_SAID"
@@ -3978,6 +4206,20 @@ process_tree() { # <root pid>
   done
 }
 
+# Those of the tree that stand still (SIGSTOP, Ctrl-Z), into TREE_STILL: they act on no signal until they are told to go on.
+find_still() {
+  local id stat
+  TREE_STILL=()
+  for id in ${TREE_IDS[@]+"${TREE_IDS[@]}"}; do
+    { IFS= read -r stat <"/proc/${id% *}/stat"; } 2>/dev/null || continue
+    if [[ ${stat##*) } == T\\ * ]] && same_process "${id% *}" "${id#* }"; then TREE_STILL+=("${id% *}"); fi
+  done
+}
+wake_tree() {
+  find_still
+  ((${#TREE_STILL[@]} == 0)) || kill -CONT "${TREE_STILL[@]}" 2>/dev/null || :
+}
+
 # Is any process of the tree still there? TREE_LEFT holds those that are.
 tree_alive() {
   local id
@@ -4114,7 +4356,7 @@ code_unchanged() {
   local REPLY
   git_open
   git_exempt "$D" "$B" "$S"
-  git_look || { log "git status failed in $GIT_TOP" && return "$EX_GATE"; }
+  git_look || { log "git status failed in $GIT_TOP" && return "$EX_MISSING"; }
   if [[ $GIT_HEAD != "$RUN_COMMIT" || ${#GIT_DIRTY[@]} -gt 0 ]]; then
     git_list
     log "the code in $GIT_TOP was changed while the run was on (commit $GIT_HEAD, the run's is $RUN_COMMIT)"
@@ -4136,10 +4378,12 @@ at_exit() { # <status>
   case $STAGE,$rc in
     "queue,$EX_BUSY") remedy="wait until the cells that other processes run are done (bash $SELF_DIR/status.sh), then: bash $SELF_DIR/$PROG start" ;;
     queue,*) remedy="bash $SELF_DIR/status.sh names the cells; mend them, then: bash $SELF_DIR/$PROG start" ;;
+    "code,$EX_MISSING") remedy="whether the code is still the same could not be seen: make git work in $CODE_DIR; then: bash $SELF_DIR/$PROG start" ;;
     code,*) remedy="commit or undo the edit; results of this run are of mixed code: begin anew with RUN=$JOB.2" ;;
     aggregate,* | proof,*) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
     *) remedy="see $D/formal.log; then: bash $SELF_DIR/$PROG start" ;;
   esac
+  [[ -z $STOP_SIGNAL ]] || remedy="bash $SELF_DIR/$PROG start continues it"
   # A proof that could be written and not be read back is none: start has moved every older one aside.
   [[ ! -e $B/FORMAL_SUCCESS ]] || mv -f -- "$B/FORMAL_SUCCESS" "$B/FORMAL_SUCCESS.$F_START.failed"
   log "FORMAL_FAILURE: $why; this machine is kept on; $remedy"
@@ -4269,7 +4513,7 @@ main() {
 
 do_plan() {
   self_dir
-  run_places
+  run_places asked
   all_gates false
   print_plan
   dry_run_queue
@@ -4282,7 +4526,7 @@ do_start() {
   detach_wanted
   [[ $F_POWER != true || ${#POWER_OFF_COMMAND[@]} -gt 0 ]] ||
     refuse "$EX_GATE" "--power-off" "the profile knows no command on this machine that stops the meter" "leave --power-off out, and use teardown.sh from the laptop afterwards"
-  run_places
+  run_places asked
   prove_durable
   mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
   : >>"$D/formal.log" || refuse "$EX_NOROOM" "$D/formal.log" "it cannot be written" "look at the data tier: room, rights"
@@ -4408,7 +4652,7 @@ fail_launch() { # <why> <what to do>
 
 open_records() {
   self_dir
-  run_places
+  run_places asked
   find_run || refuse "$EX_MISSING" "run $RUN" "there is no $D/run.json: nothing was started here" "bash $SELF_DIR/$PROG start"
   RUN_ID=$R_run_id RUN_COMMIT=$R_commit
   judge_formal
@@ -4424,7 +4668,12 @@ do_status() {
   printf '%s: %s; run %s start %s; %s; process %s; since %s\\n' "$FORMAL_STATE" "${FORMAL_WHY:-as recorded}" \\
     "$RUN_ID" "${F_START:-none}" "$session" "${F_PID:-none}" "${F_SINCE:-not known}"
   case $FORMAL_STATE in
-    starting | running | aggregating) return 0 ;;
+    starting | running | aggregating)
+      process_tree "$F_PID"
+      find_still
+      ((${#TREE_STILL[@]} == 0)) || printf 'it stands still (SIGSTOP or Ctrl-Z): processes %s; to go on: kill -CONT %s\\n' "${TREE_STILL[*]}" "${TREE_STILL[*]}"
+      return 0
+      ;;
     success) claim success "formal run $RUN_ID" "$B/FORMAL_SUCCESS" ;;
     failed | stopped | lost)
       tail -n 20 -- "$D/formal.log" 2>/dev/null || :
@@ -4472,6 +4721,7 @@ do_stop() {
   fi
   while ((n++ < limit * 5)); do
     tree_alive || break
+    wake_tree
     sleep 0.2 2>/dev/null || sleep 1
   done
   if tree_alive; then
@@ -4497,6 +4747,7 @@ do_stop() {
 # Generated; do not edit. Source: templates/box/preflight.sh.j2
 # To change it, edit the source or profiles/colab.yaml, then: make profile=colab
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -4584,6 +4835,7 @@ readonly -a CLOCKS=(
   "Units run as long as the VM is assigned, computing or not."
   "A mistyped GPU name bills as A100."
   "The tool's list is not the account: colab usage shows the others."
+  "After one call that was refused (404 or 401) the tool drops the session's name. Its VM may run on; stop then says not found, and exits 0."
 )
 # --- end of bound values ---
 
@@ -4591,11 +4843,23 @@ this_host() { # into REPLY
   REPLY=
   { IFS= read -r REPLY <"${FAKE_ROOT-}/proc/sys/kernel/hostname"; } 2>/dev/null || REPLY=${HOSTNAME-unknown}
 }
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # CPUs in a list like 0-3,8 (affinity), into REPLY.
@@ -4723,11 +4987,20 @@ probe_ram() {
 # The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
 # shellcheck disable=SC2034 # a script reads what it needs
 probe_gpus() {
-  local said rc=0 line run=()
+  local said='' rc=0 line fd
   GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
   command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 20); fi
-  said=$(${run[@]+"${run[@]}"} nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits 2>&1 </dev/null) || rc=$?
+  # By a pipe that we let go: one that hangs in the kernel ends by no signal, and who waits for it hangs too (case 80).
+  exec {fd}< <(
+    exec 2>&1 </dev/null
+    within 20 nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits || rc=$?
+    printf '\\nrc %s' "$rc"
+  )
+  # It ends with the pipe, and that without a NUL: status 1.
+  IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
+  exec {fd}<&-
+  ((rc == 124)) || rc=${said##*$'\\nrc '}
+  said=${said%$'\\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
   # "No devices were found" comes with status 0, and so may a driver mismatch.
   while IFS= read -r line; do
@@ -4958,7 +5231,8 @@ check_detach() {
     tmux | screen | nohup) ;;
     *) row note detach "$DETACH: submitted through the platform, not started by formal_run" && return 0 ;;
   esac
-  for one in "$DETACH" "$DETACH_FALLBACK" nohup; do
+  # The profile says what may take the place of the first: where a platform kills it, nohup may not.
+  for one in "$DETACH" "$DETACH_FALLBACK"; do
     case $one in tmux | screen | nohup) ;; *) continue ;; esac
     if detach_trial "$one"; then
       DETACH_WORKS=$one
@@ -5208,7 +5482,7 @@ number_key() { # <name>
 }
 
 # lib/cellenv.bash: what a cell finds in its environment, and what it must not find there.
-# needs: exit log room probe checkpoint
+# needs: exit log file room probe checkpoint
 # reads: S HF_HOME PY MIRRORS SECRETS CRED_FILE PROXY_HOOK RUN_ID CELL CELL_INDEX ATTEMPT CELL_RESUME
 
 # The proxy: an address is exported, a file is sourced. Strict mode is lifted around the file only, for it is not ours;
@@ -5486,7 +5760,7 @@ main() {
   done
   ROWS_VERDICT=() ROWS_CHECK=() ROWS_VALUE=() ROWS_COMMAND=() ROWS_REMEDY=() VERDICT_CODE=0 DETACH_DIR='' ENV_WORK=''
   trap 'clean_trials $?' EXIT
-  run_places
+  run_places asked
   [[ -z $HF_HOME ]] || expand_path HF_HOME
   check_tools
   check_cpu_ram
@@ -5525,6 +5799,7 @@ lr0.01_w64\t"$PY" train.py --lr 0.01 --width 64 --epochs 12 --pace 0.25 --out "$
 # Generated; do not edit. Source: templates/box/run_one.sh.j2
 # To change it, edit the source or profiles/colab.yaml, then: make profile=colab
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -5686,7 +5961,7 @@ env_spec() {
     return 0
   fi
   # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
-  { : >"$D/.environment.key"; } 2>/dev/null || :
+  put_text "$D/.environment.key" '' || :
   describe_environment
   text=$REPLY
   environment_key "$ENV_FOLDERS"
@@ -5697,9 +5972,9 @@ env_spec() {
   if [[ $before != "$text" ]]; then
     [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
     event environment - - "$ENV_SPEC"
-    { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
+    put_text "$D/environment.txt" "$text" || { log "could not write $D/environment.txt" && return 0; }
   fi
-  [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
+  [[ -z $key || $ENV_SPEC == unknown ]] || put_text "$D/.environment.key" "$ENV_SPEC"$'\\n'"$key" || :
 }
 
 read_cpu_v2() { # <folder>
@@ -5783,12 +6058,10 @@ withdraw_claim() {
   rm -f -- "$CLAIM_FILE"
 }
 
-# Can a line be written there at all?
-can_write() { # <folder>
-  local rc=0
-  { printf 'probe\\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
-  rm -f -- "$1/.probe.$$"
-  return "$rc"
+# A tier that was mounted read-only, or became it, is no cell's affair: refused by its name, before anything is begun.
+gate_write() { # reads: D B    refuses 73, 74
+  [[ -w $D ]] || can_write "$D" || refuse_write "$EX_NOROOM" "$D" "nothing can be written there" data
+  [[ $B == "$D" || -w $B ]] || can_write "$B" || refuse_write "$EX_COPY" "$B" "nothing can be written there" durable
 }
 
 # Secrets into SECRET_NAMES and SECRET_VALUES: from the file's NAME=value lines, for the job's names only.
@@ -5813,7 +6086,7 @@ read_secrets() { # returns: 0, or refuses 77, 78
     if [[ -n ${!name-} ]]; then
       SECRET_NAMES+=("$name") SECRET_VALUES+=("${!name}")
     elif [[ -n $file ]]; then
-      refuse "$EX_GATE" "secret $name" "it stands neither in CRED_FILE=$file nor in the environment" "push.sh --secrets, or set CRED_FILE= (empty) to go without"
+      refuse "$EX_GATE" "secret $name" "it stands neither in CRED_FILE=$file nor in the environment" "bring it (P1.6 in the runbook; push.sh --secrets where there is ssh), or set CRED_FILE= (empty) to go without"
     else
       log "warning: secret $name is not set, and CRED_FILE is empty"
     fi
@@ -5859,7 +6132,7 @@ prove_proxy() { # refuses 77
 
 # By this mark we know scratch as this run's own, and only then is it ever emptied.
 mark_scratch() {
-  [[ -s $S/.gpu-runbook-scratch ]] || { printf '%s\\n' "$RUN_ID" >"$S/.gpu-runbook-scratch"; } 2>/dev/null
+  [[ -s $S/.gpu-runbook-scratch ]] || put_text "$S/.gpu-runbook-scratch" "$RUN_ID"$'\\n'
 }
 
 # No descriptor of ours goes to the cell: not a lock, not a pipe.
@@ -5968,7 +6241,7 @@ refuse_probe() { # <probe>
 
 # What was made for a cell that does not begin, or that needs it no more.
 drop_room() {
-  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}" || :
+  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}" 2>/dev/null || :
   [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 
@@ -6011,7 +6284,7 @@ note_busy_gpus() { # <numbers or UUIDs of the cell's GPUs; none: all are its own
 }
 
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
-# needs: exit log proc idle
+# needs: exit log file proc idle
 # reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS BEGAN
 
 # Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
@@ -6057,6 +6330,8 @@ lengthen_grace() {
 end_group() { # <signal>
   [[ -z ${KILLER_PID-} ]] || return 0
   signal_group "$1"
+  # One that stands still hears nothing until it goes on.
+  signal_group CONT
   start_killer
 }
 start_killer() { # sets KILLER_PID
@@ -6090,7 +6365,7 @@ watch_cell() { # <run_one's pid>
   ((tick > 0 && tick <= 20)) || tick=20
   if ((STALL_S > 0 && STALL_S < 8)); then tick=1; fi
   if ((WALL_S > 0 && WALL_S < tick)); then tick=1; fi
-  ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+  ((STALL_S == 0)) || put_text "$stamp" x || :
   while :; do
     # Short at first, so that short cells have a figure for their memory too.
     idle "$pause"
@@ -6098,7 +6373,7 @@ watch_cell() { # <run_one's pid>
     if ((step < 0 || step > pause + 60)); then
       # The clock was set, or the box slept: no time that the cell had, and no stamp to compare with.
       step=$pause life=$((ran + pause))
-      ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+      ((STALL_S == 0)) || put_text "$stamp" x || :
     fi
     ran=$((ran + step))
     pause=$((pause * 2 < tick ? pause * 2 : tick))
@@ -6113,7 +6388,7 @@ watch_cell() { # <run_one's pid>
     look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
       life=$ran
-      printf x >"$stamp" 2>/dev/null || :
+      put_text "$stamp" x || :
     fi
     if ((WALL_S > 0 && ran >= WALL_S)) || ((STALL_S > 0 && ran - life >= STALL_S)); then
       kill -USR2 "$main" 2>/dev/null || :
@@ -6140,7 +6415,7 @@ look_memory() {
   ((sum >= high)) || sum=$high
   ((sum > PEAK)) || return 0
   PEAK=$sum
-  { printf '%s\\n' "$PEAK" >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+  put_text "$D/logs/$CELL/.peak" "$PEAK"$'\\n' || :
 }
 
 # A sign of life: the log grew, or anything in the cell's folder was written. Both, for many trainers print nothing.
@@ -6228,7 +6503,7 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
   LOOKING=0
   for one in "${LEFT[@]}"; do
     log "cell $CELL left process ${one% *} behind ($(tr '\\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
-    ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :
+    ! same_process "${one% *}" "${one#* }" || { kill -TERM "${one% *}" && kill -CONT "${one% *}"; } 2>/dev/null || :
   done
   # By rounds, for a clock may be set meanwhile.
   while ((round < $3 * 20)); do
@@ -6345,7 +6620,7 @@ function is_oom_shared(l) {
   return l ~ /insufficient shared memory|out of shared memory|unable to (mmap|write to file|open shared memory).*\\/(torch_|dev\\/shm)/
 }
 function is_disk_full(l) {
-  return l ~ /[Nn]o space left on (the )?d|Disk quota exceeded|[Ee]rrno ?=? ?28[^0-9]|ENOSPC|[Ee]rrno ?=? ?122[^0-9]|EDQUOT|StorageFull|DiskFull/ || l ~ /iostream error|PytorchStreamWriter failed|inline_container.*(unexpected pos|write)|unexpected pos [0-9]+ vs|[Ww]rite incomplete|fwrite.*(== size|[Ff]ailed)/ || l ~ /(disk|file ?system|volume|device) (or disk )?(is )?full|[Nn]ot enough (free )?(disk )?space|[Ii]nsufficient disk space/
+  return l ~ /[Nn]o space left on (the )?d|[Dd]isk quota exceeded|[Ee]rrno ?=? ?28[^0-9]|ENOSPC|[Ee]rrno ?=? ?122[^0-9]|EDQUOT|StorageFull|DiskFull/ || l ~ /iostream error|PytorchStreamWriter failed|inline_container.*(unexpected pos|write)|unexpected pos [0-9]+ vs|[Ww]rite incomplete|fwrite.*(== size|[Ff]ailed)/ || l ~ /(disk|file ?system|volume|device) (or disk )?(is )?full|[Nn]ot enough (free )?(disk )?space|[Ii]nsufficient disk space/
 }
 function is_oom_gpu(l) {
   if (l ~ /CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|_ALLOC_FAILED|OOM when allocating tensor/) return 1
@@ -6522,6 +6797,8 @@ classify_signal() { # <number>
       fi
       ;;
     SIGSEGV | SIGABRT | SIGBUS | SIGFPE | SIGILL | SIGSYS | SIGTRAP) WHY="$name: it crashed" ;;
+    SIGXFSZ) CLASS=killed WHY="$name: a file met the limit of a file's size (ulimit -f)" ;;
+    SIGXCPU) CLASS=killed WHY="$name: the limit of CPU time was met (ulimit -t)" ;;
     *) CLASS=killed WHY="$name, cause unknown" ;;
   esac
 }
@@ -6577,8 +6854,12 @@ refuse_command() { # <why>
 
 # What this call is to do, into CELL_NEXT: nothing, sync or run. Refuses 75, 77.
 judge_cell() {
-  local REPLY rc=0
+  local REPLY rc=0 path
   CELL_NEXT=run
+  # A folder there would swallow what is renamed onto it.
+  for path in "$D/state/$CELL.json" "$D/state/$CELL.sha256" "$B/records/$CELL.json" "$B/records/$CELL.sha256"; do
+    [[ ! -d $path ]] || refuse "$EX_INTEGRITY" "$path" "it is a folder, and a file of ours is to be there" "look at what made it, and move it away"
+  done
   check_bundled "$CELL" || rc=$?
   if ((rc == 0)); then
     [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$B/records/$CELL.json is of another"
@@ -6587,7 +6868,7 @@ judge_cell() {
   fi
   rc=0
   read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || rc=$?
-  ((rc != 2)) || log "cell $CELL: $D/state/$CELL.json is not a whole record of this run: unknown, so it is run again"
+  ((rc != 2)) || { record_fault "$D/state/$CELL.json" && log "cell $CELL: $D/state/$CELL.json: $REPLY of this run: unknown, so it is run again"; }
   if ((rc == 0)); then
     [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$D/state/$CELL.json is of another"
     case $R_state in
@@ -6615,6 +6896,7 @@ judge_claim() {
       [[ $ADOPT == true ]] || refuse "$EX_BUSY" "cell $CELL" "box $CLAIM_HOST has claim $CLAIM_N" "if that box is gone for good, say --adopt"
       bury_host "$CLAIM_HOST" || refuse "$EX_COPY" "$D/claims" "it cannot be written" "look at the data tier: room, rights"
       ;;
+    unread) refuse "$EX_INTEGRITY" "cell $CELL" "$CLAIM_SAID, not a claim: nobody knows whether it is being run" "where no run_one.sh of it is at work, move that away" ;;
     dead) log "cell $CELL: attempt $CLAIM_N is over (claim $CLAIM_N is stale); this is attempt $((CLAIM_N + 1))" ;;
   esac
 }
@@ -6641,6 +6923,7 @@ gate_cell() {
 make_folders() { # sets STAGE, the folder in which the copy will be made
   local dir
   local -a dirs=()
+  gate_write
   STAGE=$B/.syncing/$CELL.$$
   # From our own look ahead of time it is empty; a dead one's under our number the sync removes.
   [[ ! -e $STAGE && ! -L $STAGE ]] || is_empty_folder "$STAGE" || STAGE=''
@@ -6648,10 +6931,17 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
     [[ -d $dir ]] || dirs+=("$dir")
   done
   [[ -e $CELL_DIR || -L $CELL_DIR ]] || dirs+=("$CELL_DIR")
-  ((${#dirs[@]} == 0)) || mkdir -p -- "${dirs[@]}" ||
-    refuse "$EX_NOROOM" "mkdir" "the cell's folders cannot be made" "look at DATA_DIR, DURABLE_DIR and SCRATCH=$SCRATCH: room, rights"
+  ((${#dirs[@]} == 0)) || mkdir -p -- "${dirs[@]}" 2>/dev/null || refuse_folders
   mark_scratch || refuse "$EX_NOROOM" "$S" "it cannot be written" "look at SCRATCH=$SCRATCH: room, rights"
   drop_dead_room
+}
+
+refuse_folders() { # reads make_folders' own: dirs
+  local dir
+  for dir in "${dirs[@]}"; do
+    [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || break
+  done
+  refuse_write "$EX_NOROOM" "$dir" "the folder cannot be made" 'disk of this'
 }
 
 # Room that killed attempts have kept; a living runner's stays. In a container nobody may collect the dead: they stay as zombies.
@@ -6741,7 +7031,7 @@ name_cut_files() {
 
 write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no rename where there was no record]
   local REPLY url=''
-  [[ ! -s $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
+  [[ ! -f $CELL_DIR/tracker_url ]] || { IFS= read -r -n 2000 url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
   record_open cell/1
   record_text run_id "$RUN_ID"
   record_text cell "$CELL"
@@ -6761,7 +7051,7 @@ write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no
   record_close
   if [[ ${4-} == begun ]]; then
     # Torn it is unknown, as it is without it; nothing older is lost.
-    if [[ ! -e $D/state/$CELL.json ]]; then
+    if [[ ! -e $D/state/$CELL.json && ! -L $D/state/$CELL.json ]]; then
       { printf '%s' "$RECORD" >"$D/state/$CELL.json"; } 2>/dev/null && read_text "$D/state/$CELL.json" && [[ $REPLY == "$RECORD" ]]
       return
     fi
@@ -6839,11 +7129,13 @@ run_cell() {
   local REPLY
   oom_count
   OOM_BEFORE=$REPLY BEGAN=$SECONDS
+  log_is_file || LOG_LOST=1
+  ((LOG_LOST == 0)) || return 0
   printf 'gpu-runbook: cell %s attempt %s run %s started %s resume %s command %s environment %s gpu %s\\n' "$CELL" "$ATTEMPT" "$RUN_ID" "$STARTED" \\
     "$CELL_RESUME" "$COMMAND_SHA" "$ENV_SPEC" "${GPU_SAID:-none asked for}" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
   ((LOG_LOST == 0)) || return 0
   if [[ -z $STOP_SIGNAL ]]; then
-    { : >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+    put_text "$D/logs/$CELL/.peak" '' || :
     start_group "$CELL_LOG" prepare_child "$BASH" -c "$COMMAND"
     CELL_ALIVE=1
     [[ -z $STOP_SIGNAL ]] || forward_stop
@@ -6855,7 +7147,7 @@ run_cell() {
     # of the cell is gone, and one that is found alive has all be looked at again.
     if ((CELL_RC == 0)) && names_files && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
     stop_watchers
-    { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+    ! read_text "$D/logs/$CELL/.peak" || PEAK_MEMORY=${REPLY%$'\\n'}
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
     sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5 "$MY_TICKS"
   fi
@@ -6863,22 +7155,26 @@ run_cell() {
   ENDED=$REPLY
   oom_count
   OOM_AFTER=$REPLY
-  printf 'gpu-runbook: ended %s status %s\\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
+  if ! log_is_file || ! printf 'gpu-runbook: ended %s status %s\\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG"; then LOG_LOST=1; fi
   ((CELL_RC < 0)) || CELL_EXIT=$CELL_RC
   ((CELL_RC <= 128 || CELL_RC >= 193)) || CELL_SIGNAL=$((CELL_RC - 128))
+}
+
+# What lies in the log's place and is no file is never opened: a FIFO would wait for ever.
+log_is_file() {
+  [[ -f $CELL_LOG || (! -e $CELL_LOG && ! -L $CELL_LOG) ]]
 }
 
 # From the facts of the attempt to its record. Returns run_one's exit code.
 judge_end() {
   local REPLY='' missing='' LEAKS=''
-  find_leaks "$CELL_LOG"
+  [[ ! -f $CELL_LOG ]] || find_leaks "$CELL_LOG"
   if [[ -n $LEAKS ]]; then
     log "warning: the log of cell $CELL holds the value of: $LEAKS; do not publish $CELL_LOG, and renew it"
     printf 'gpu-runbook: this log holds the value of: %s\\n' "$LEAKS" 2>/dev/null >>"$CELL_LOG" || :
   fi
   if ((LOG_LOST)); then
-    CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
-    classify_disk
+    judge_lost_log
   else
     has_evidence || missing=$REPLY
     if [[ $CELL_RC -eq 0 && -z $STOP_SIGNAL && -z $LIMIT_HIT && -z $missing ]]; then
@@ -6889,6 +7185,18 @@ judge_end() {
     classify_end "$missing"
   fi
   write_failed
+}
+
+judge_lost_log() {
+  local REPLY
+  CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
+  if write_fault "${CELL_LOG%/*}"; then
+    WHY="$REPLY; $WHY"
+  elif [[ ! -d ${CELL_LOG%/*} || (-e $CELL_LOG && ! -w $CELL_LOG) ]] || ! log_is_file; then
+    # No disk did that, and room would not help.
+    CLASS=bug WHY="its log $CELL_LOG, or the folder of it, was removed, replaced or closed to us, so nobody knows what it has said"
+  fi
+  classify_disk
 }
 
 write_failed() {
@@ -6902,7 +7210,7 @@ write_failed() {
     number=$(kill -l "$STOP_SIGNAL") || number=15
     return $((128 + number))
   fi
-  ((LOG_LOST == 0)) || return "$EX_NOROOM"
+  [[ $CLASS != disk_full || $LOG_LOST == 0 ]] || return "$EX_NOROOM"
   [[ -z $LIMIT_HIT ]] && ((CELL_RC != 0)) || return "$EX_FAIL"
   return "$CELL_RC"
 }
@@ -6919,10 +7227,13 @@ finish_sync() {
   read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
   attempt=$R_attempt
   case $rc in "$EX_INTEGRITY" | "$EX_NOROOM") ;; *) rc=$EX_COPY ;; esac
+  # A link that leads nowhere, a file that nobody may read: the copies of other cells do not fail by it.
+  [[ -z $OWN_FAULT ]] || rc=$EX_INTEGRITY
   drop_room
   find_behind
   cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" behind ${BEHIND[@]+"${BEHIND[@]}"} || :
   event unsynced "$CELL" "$attempt" "code $rc"
+  ! write_fault "$B" || log "$REPLY, so nothing can be copied there: mount the durable tier for writing again; then the same call"
   log "cell $CELL: unsynced: it has finished, and its results lie in $CELL_DIR only; the next call copies again"
   return "$rc"
 }
@@ -7036,6 +7347,8 @@ main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
   open_outputs
+  # A person's environment may have one.
+  STAGE=''
   # Until the cell begins nothing of ours stays, whatever ends us: whoever looks again may find that another has run it.
   trap drop_room EXIT
   if [[ $WAIT == true ]]; then
@@ -7073,6 +7386,7 @@ prepare() {
 still_prepared() {
   local claim
   ((PREPARED_AT >= 0 && SECONDS >= PREPARED_AT && SECONDS - PREPARED_AT <= 1)) && [[ -d $CODE_DIR && -d $D/state && -d $B/records ]] || return 1
+  [[ $CELL_NEXT != run || (-d $D/logs/$CELL && -d $D/claims/$CELL) ]] || return 1
   printf -v claim '%s/claims/%s/%03d' "$D" "$CELL" $((${CLAIM_N:-0} + 1))
   [[ ! -e $claim ]]
 }
@@ -7088,6 +7402,7 @@ run_attempt() {
 # Generated; do not edit. Source: templates/box/run_queue.sh.j2
 # To change it, edit the source or profiles/colab.yaml, then: make profile=colab
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -7167,7 +7482,7 @@ record_close() {
 }
 
 # lib/schedule.bash: cells into slots, judged by their records, counted so that the sum is always true.
-# needs: exit log file record run claim states roster idle
+# needs: exit log file record room run claim states roster idle
 # reads: SLOTS SLOT_GPUS RETRY_MAX NEED_S ONLY SKIP_FAILED ADOPT SELF_DIR
 
 # The plan: cells of the roster that this call is to see to. P_NAME, P_AT (their places in the roster), and P_PHASE:
@@ -7216,6 +7531,7 @@ first_phase() { # <index>
       P_COPY[$1]=1
       log "cell $name: finished, but not in the bundle: to copy again"
       ;;
+    unknown) log "cell $name: unknown${C_WHY:+ ($C_WHY)}: to resume" ;;
     *) log "cell $name: ${REPLY}: to resume" ;;
   esac
 }
@@ -7419,12 +7735,18 @@ judge_slot() { # <index> <run_one's exit code> <claims before it> <its pid> <whe
       unsynced) judge_unsynced "$i" "$rc" ;;
       failed) judge_failed "$i" ;;
       *)
-        ((rc != EX_NOROOM)) || stop_queue "$rc" "cell $name has run, and its record could not be written; those of the next ones could not either"
+        ((rc != EX_NOROOM)) || stop_unwritten "$name"
         judge_interrupted "$i"
         ;;
     esac
   fi
   say_progress "$i" "$took"
+}
+
+stop_unwritten() { # <cell>
+  local REPLY
+  write_words "$D/state" "cell $1 has run, and its record could not be written" data
+  stop_queue "$EX_NOROOM" "$FAULT_WHY; those of the next ones could not either; $FAULT_DO"
 }
 
 # Has this run_one taken a claim on the cell behind the N-th, CLAIM_OURS? Its exit code could be the trainer's own.
@@ -7433,6 +7755,7 @@ claimed_by() { # <cell> <claims before it> <pid>
   last_claim "$1"
   for ((n = $2 + 1; n <= CLAIM_N; n++)); do
     printf -v file '%s/claims/%s/%03d' "$D" "$1" "$n"
+    [[ -f $file ]] || continue
     { read -r rest rest pid rest <"$file"; } 2>/dev/null || continue
     [[ $pid != "$3" ]] || { CLAIM_OURS=$n && return 0; }
   done
@@ -7523,11 +7846,11 @@ stop_queue() { # <code> <why>
 
 # Empty S, when no cell runs: what we made below $SCRATCH/gpu-runbook/<run>, by the mark that we left there.
 prune_scratch() {
-  local mark=''
+  local REPLY mark=''
   PRUNE_WAITS=''
   # Who waits has made its folders there.
   drop_warm
-  { IFS= read -r mark <"$S/.gpu-runbook-scratch"; } 2>/dev/null || :
+  ! read_text "$S/.gpu-runbook-scratch" || mark=${REPLY%%$'\\n'*}
   if [[ $mark != "$RUN_ID" || -L $S || $S != */gpu-runbook/"$RUN" ]]; then
     log "scratch $S has no mark of this run: nothing is removed"
     return 0
@@ -7682,6 +8005,7 @@ main() {
   plan_cells
   check_only
   know_environment
+  ! next_todo || gate_write
   run_plan
   finish
 }
@@ -7808,6 +8132,7 @@ dry_run() {
 # Generated; do not edit. Source: templates/box/session.sh.j2
 # To change it, edit the source or profiles/colab.yaml, then: make profile=colab
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -7853,8 +8178,24 @@ start_ticks() { # <pid>    returns: 1 where there is no such process, or only it
   REPLY=${fields[19]-}
   [[ -n $REPLY ]]
 }
-# lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
-# needs: exit log path proc
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1 rc=0 begin=$SECONDS
+  shift
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
+}
 
 SAVE_EVERY_S=${SAVE_EVERY_S-900} # between two copies to the storage that outlives the session
 
@@ -8189,6 +8530,7 @@ main() {
 # Generated; do not edit. Source: templates/box/smoke.sh.j2
 # To change it, edit the source or profiles/colab.yaml, then: make profile=colab
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -8530,10 +8872,16 @@ measure_room() {
 
 # The commit that this trial speaks of: none where the tree holds anything else than a commit. Sets SMOKE_COMMIT.
 smoke_commit() { # <folders of our own output...>
-  local said
+  local REPLY said
   SMOKE_COMMIT=none SMOKE_DIRT='there is no git on PATH'
   command -v git >/dev/null 2>&1 || return 0
-  said=$(git -C "$CODE_DIR" rev-parse --verify HEAD 2>&1) || { SMOKE_DIRT="git names no commit in $CODE_DIR: ${said%%$'\\n'*}" && return 0; }
+  git_alone
+  GIT_TOP=$CODE_DIR
+  git_ask rev-parse --verify HEAD || {
+    said=$(git_with "$GIT_ASK_S" rev-parse --verify HEAD 2>&1) || :
+    SMOKE_DIRT="git names no commit in $CODE_DIR: ${said%%$'\\n'*}"
+    return 0
+  }
   git_open
   git_exempt "$@"
   git_look || { SMOKE_DIRT="git status failed" && return 0; }
@@ -8670,7 +9018,7 @@ smoke_wait() {
   (
     # Whatever cannot be noted (a full disk): the limit holds.
     watch_attempt "$SMOKE_TIMEOUT_S" || :
-    kill -TERM -- "-$SMOKE_PID" || :
+    kill -TERM -- "-$SMOKE_PID" && kill -CONT -- "-$SMOKE_PID" || :
     sleep 10
     kill -KILL -- "-$SMOKE_PID"
   ) </dev/null >/dev/null 2>&1 &
@@ -9204,7 +9552,7 @@ main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   smoke_flags "$@" || { usage >&2 && return "$EX_USAGE"; }
   self_dir
-  run_places
+  run_places asked
   read_secrets
   prove_proxy
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
@@ -9222,6 +9570,7 @@ main() {
 # Generated; do not edit. Source: templates/box/status.sh.j2
 # To change it, edit the source or profiles/colab.yaml, then: make profile=colab
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -9274,7 +9623,7 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
@@ -9310,14 +9659,18 @@ main() {
 
 # The run's record and roster, from whichever tier has them. Begins nothing.
 find_this_run() {
-  local rc=0
+  local REPLY rc=0
   self_dir
   run_places
   read_record "$D/run.json" run/1 || rc=$?
   ((rc != 1)) || [[ $B == "$D" ]] || { rc=0 && read_record "$B/run.json" run/1 || rc=$?; }
   ((rc != 1)) || refuse "$EX_MISSING" "run $RUN" "there is neither $D/run.json nor $B/run.json" "start it, or set RUN, DATA_DIR and DURABLE_DIR to it"
-  ((rc == 0)) || refuse "$EX_INTEGRITY" "the run's record" "it is not whole" "compare $D/run.json with $B/run.json"
+  if ((rc != 0)); then
+    if [[ -e $D/run.json || -L $D/run.json ]]; then record_fault "$D/run.json"; else record_fault "$B/run.json"; fi
+    refuse "$EX_INTEGRITY" "the run's record" "$REPLY" "compare $D/run.json with $B/run.json"
+  fi
   RUN_ID=$R_run_id
+  ! no_file "$D/queue.tsv" || refuse "$EX_INTEGRITY" "$D/queue.tsv" "it is $REPLY, not the run's queue" "look at what made it, and move it away; run_queue.sh makes the queue anew"
   if [[ -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
   else
@@ -9328,11 +9681,11 @@ find_this_run() {
 # Every cell's state now, into NOW (parallel to QUEUE_NAMES), and the counts N_<state>.
 look_at_cells() {
   local REPLY name
-  NOW=() N_pending=0 N_running=0 N_done=0 N_unsynced=0 N_failed=0 N_preempted=0 N_unknown=0
+  NOW=() NOW_WHY=() N_pending=0 N_running=0 N_done=0 N_unsynced=0 N_failed=0 N_preempted=0 N_unknown=0
   read_states
   for name in ${QUEUE_NAMES[@]+"${QUEUE_NAMES[@]}"}; do
     state_now "$name"
-    NOW+=("$REPLY")
+    NOW+=("$REPLY") NOW_WHY+=("$C_WHY")
     case $REPLY in
       pending) N_pending=$((N_pending + 1)) ;;
       running) N_running=$((N_running + 1)) ;;
@@ -9433,6 +9786,7 @@ print_json() {
     [[ $i == "$last" ]] && line='' || line=,
     cell_record_of "$name"
     [[ ${NOW[i]} != 'done' ]] || C_CLASS='' C_WHY=''
+    C_WHY=${C_WHY:-${NOW_WHY[i]}}
     printf '    {"cell": "%s", "state": "%s", "class": "%s", "attempt": %s, "why": "%s"}%s\\n' \\
       "$name" "${NOW[i]}" "$C_CLASS" "${C_ATTEMPT:-0}" "$C_WHY" "$line"
   done
@@ -9451,12 +9805,14 @@ print_screen() {
     case ${NOW[i]} in 'done' | pending) hidden=$((hidden + 1)) && continue ;; esac
     ((shown++ < 30)) || continue
     cell_record_of "$name"
-    printf '  %-10s %s, attempt %s%s\\n' "${NOW[i]}" "$name" "${C_ATTEMPT:-0}" "${C_CLASS:+, $C_CLASS: $C_WHY}"
+    C_WHY=${C_WHY:-${NOW_WHY[i]}}
+    [[ -z $C_CLASS ]] || C_WHY="$C_CLASS: $C_WHY"
+    printf '  %-10s %s, attempt %s%s\\n' "${NOW[i]}" "$name" "${C_ATTEMPT:-0}" "${C_WHY:+, $C_WHY}"
   done
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="5e7af56f559ccd362a501392cfcca4f9a83acbdb921f646316fa894c96e3fbac": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="152f1a106ba3b077293273f11b00dbeba4c8c016a6527bc8700fdf6b27c6b0e3": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

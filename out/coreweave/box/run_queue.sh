@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/box/run_queue.sh.j2
 # To change it, edit the source or profiles/coreweave.yaml, then: make profile=coreweave
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -208,9 +209,34 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# What lies at PATH and is no file that we may read, in words, into REPLY. None of it is ever opened: a FIFO would wait for ever.
+no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies there
+  REPLY=''
+  if [[ -f $1 ]]; then
+    [[ -r $1 ]] || REPLY='a file that we may not read'
+  elif [[ -d $1 ]]; then
+    REPLY='a folder'
+  elif [[ -p $1 ]]; then
+    REPLY='a FIFO'
+  elif [[ -S $1 ]]; then
+    REPLY='a socket'
+  elif [[ -b $1 || -c $1 ]]; then
+    REPLY='a device'
+  elif [[ -L $1 ]]; then
+    REPLY='a link that leads nowhere'
+  fi
+  [[ -n $REPLY ]]
+}
+
+# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+put_text() { # <file> <text>    returns: 0, or 1
+  [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
+}
+
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -226,7 +252,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
   if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
-    rm -f -- "$tmp"
+    rm -f -- "$tmp" 2>/dev/null || :
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
@@ -306,11 +332,22 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# Why FILE is no record, into REPLY.
+record_fault() { # <file that read_record found unknown>
+  if no_file "$1"; then
+    REPLY="it is $REPLY, not a record"
+  elif [[ ! -s $1 ]]; then
+    REPLY='it is empty, not a whole record'
+  else
+    REPLY='it is not a whole record'
+  fi
 }
 
 # The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
@@ -378,6 +415,25 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
+within() { # <seconds> <words...>    returns: theirs, or 124
+  local limit=$1 rc=0 begin=$SECONDS
+  shift
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
+}
+
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
 # needs: exit log
 
@@ -421,6 +477,40 @@ hash_text() { # <text>    sets REPLY
 
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path proc
+
+# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
+existing_parent() { # <path>
+  REPLY=$1
+  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
+  REPLY=${REPLY:-/}
+}
+
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
+# tried once more: some mounts tell no truth about rights.
+write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
+  local dir line fields best=''
+  existing_parent "$1"
+  dir=$REPLY REPLY=''
+  [[ ! -w $dir ]] || return 1
+  REPLY="we have no right to write in $dir"
+  dir=$(cd -P -- "$dir" 2>/dev/null && pwd) || return 0
+  while read -ra fields; do
+    line=${fields[4]-} line=${line//\\040/ }
+    [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
+    best=$line
+    # What the mount says, and behind the dash what its file system says.
+    if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 0
+}
+# The words for a refusal, into REPLY: why, and what to do.
+write_words() { # <folder> <what could not be done there> <tier>
+  if write_fault "$1"; then
+    FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"
+  else
+    FAULT_WHY=$2 FAULT_DO="look at the $3 tier: room, rights"
+  fi
+}
 
 # The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
 # which costs no look at a dead mount; the last of several mounts at one place hides the others.
@@ -480,10 +570,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH
+  local REPLY tier=$DURABLE_TIER_PATH name
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  expand_path tier
+  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
+  name=${tier/#\~/\$HOME} name=${name%%/*}
+  if [[ $name == \$* && $name != "$tier" ]]; then name=${name#\$}; else name=PATH; fi
+  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
@@ -506,11 +599,19 @@ prove_durable() {
 event() { # <event> <cell or -> <attempt or -> <text>
   local REPLY
   utc_now
-  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
+}
+
+refuse_write() { # <exit code> <path> <what could not be done> <tier>
+  local REPLY
+  write_words "$2" "$3" "$4"
+  refuse "$1" "$2" "$FAULT_WHY" "$FAULT_DO"
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
-run_places() {
+run_places() { # [asked: refuse where one of them does not answer]
   check_name "$RUN" RUN
   require_path DATA_DIR
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
@@ -518,9 +619,20 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
-  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+  [[ ${1-} != asked ]] || places_answer
+  scratch_apart
+}
+# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+places_answer() {
+  local name rc
+  for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
+    [[ -n ${!name} ]] || continue
+    rc=0
+    within 20 test -e "${!name}" || rc=$?
+    ((rc != 124)) || refuse "$EX_MISSING" "$name=${!name}" "its disk or mount did not answer in 20 s" "find it in /proc/mounts and attach it again, or set $name to another folder"
+  done
 }
 
 # S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
@@ -621,11 +733,13 @@ new_run() { # <formal> <shard>: create the record, or find that another start wa
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
   local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
-  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc != 2)) || { record_fault "$D/run.json" && refuse "$EX_INTEGRITY" "$D/run.json" "$REPLY" "compare it with $B/run.json and copy the whole one over it"; }
   ((rc == 1)) || return 0
-  [[ $B != "$D" && -e $B/run.json ]] || return 1
-  read_record "$B/run.json" run/1 ||
-    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  [[ $B != "$D" && (-e $B/run.json || -L $B/run.json) ]] || return 1
+  read_record "$B/run.json" run/1 || {
+    record_fault "$B/run.json"
+    refuse "$EX_INTEGRITY" "$B/run.json" "$REPLY" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  }
   read_text "$B/run.json"
   create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
@@ -639,9 +753,9 @@ mirror_run() {
   text=$REPLY
   # The very same text is the very same run.
   ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
-  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  [[ -d $B ]] || mkdir -p -- "$B" 2>/dev/null || refuse_write "$EX_COPY" "$B" "the folder cannot be made" durable
   create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
-    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+    refuse_write "$EX_COPY" "$B/run.json" "it cannot be written" durable
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
   read_record "$D/run.json" run/1
@@ -693,16 +807,19 @@ log_overrides() {
 
 # Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
 open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
-  local formal=$1 shard=$2 adopt=$3
+  local formal=$1 shard=$2 adopt=$3 pid='' rest
+  # Who lives is told by it; another namespace's would show others under our numbers.
+  { read -r pid rest </proc/self/stat; } 2>/dev/null && [[ $pid == "$BASHPID" ]] ||
+    refuse "$EX_MISSING" "/proc" "it does not show this process: not mounted, or of another PID namespace" "mount it: mount -t proc proc /proc, or unshare with --mount-proc"
   self_dir
   run_places
   prove_durable
-  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $D ]] || mkdir -p -- "$D" 2>/dev/null || refuse_write "$EX_NOROOM" "$D" "the folder cannot be made" data
   code_commit
   [[ $formal != true || $CODE_COMMIT != none ]] ||
     refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
   if ! find_run; then
-    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
+    new_run "$formal" "${shard:-1/1}" || refuse_write "$EX_COPY" "$D/run.json" "it cannot be written" data
     find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
   fi
   mirror_run
@@ -713,7 +830,7 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 }
 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
-# needs: exit log path
+# needs: exit log path file
 
 # What an environment may have put there is none of ours.
 QUEUE_TEXT=''
@@ -725,7 +842,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read$(no_file "$file" && printf ': it is %s' "$REPLY")" "give --queue FILE, or put queue.tsv there"
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
@@ -905,7 +1022,7 @@ share_out() { # <workers> <path...>
 }
 
 # lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash hashes run
+# needs: exit log file hash hashes run
 # reads: PY D
 
 # A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
@@ -998,7 +1115,7 @@ env_spec() {
     return 0
   fi
   # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
-  { : >"$D/.environment.key"; } 2>/dev/null || :
+  put_text "$D/.environment.key" '' || :
   describe_environment
   text=$REPLY
   environment_key "$ENV_FOLDERS"
@@ -1009,9 +1126,9 @@ env_spec() {
   if [[ $before != "$text" ]]; then
     [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
     event environment - - "$ENV_SPEC"
-    { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
+    put_text "$D/environment.txt" "$text" || { log "could not write $D/environment.txt" && return 0; }
   fi
-  [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
+  [[ -z $key || $ENV_SPEC == unknown ]] || put_text "$D/.environment.key" "$ENV_SPEC"$'\n'"$key" || :
 }
 
 # lib/idle.bash: waiting that costs no process and leaves none behind.
@@ -1058,6 +1175,10 @@ lock_roster() { # returns: 1 where it could not be had
   this_boot_id
   here+=" $REPLY"
   start_ticks $$ || return 1
+  if [[ -e $D/.queue.lock && ! -f $D/.queue.lock ]]; then
+    log "$D/.queue.lock is no file, so no lock: going on without it; move it away"
+    return 1
+  fi
   for ((n = 0; n < 200; n++)); do
     set -C
     if { printf '%s %s %s\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then set +C && return 0; fi
@@ -1142,10 +1263,11 @@ source_changed() {
 }
 
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
-# needs: exit log file proc
-# reads: D
+# needs: exit log file proc run
+# reads: D B
 
-# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
+# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -1156,6 +1278,11 @@ last_claim() { # <cell>
   done
   ((CLAIM_N > 0)) || return 0
   printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  if no_file "$path"; then
+    # shellcheck disable=SC2034 # who only asks for the state needs no words
+    CLAIM_STATE=unread CLAIM_SAID="$path is $REPLY"
+    return 0
+  fi
   { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
   CLAIM_STATE=dead
   this_host
@@ -1170,8 +1297,22 @@ last_claim() { # <cell>
   fi
 }
 
+# A tier that was mounted read-only, or became it, is no cell's affair: refused by its name, before anything is begun.
+gate_write() { # reads: D B    refuses 73, 74
+  [[ -w $D ]] || can_write "$D" || refuse_write "$EX_NOROOM" "$D" "nothing can be written there" data
+  [[ $B == "$D" || -w $B ]] || can_write "$B" || refuse_write "$EX_COPY" "$B" "nothing can be written there" durable
+}
+
+# Can a line be written there at all?
+can_write() { # <folder>
+  local rc=0
+  { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
+  rm -f -- "$1/.probe.$$" 2>/dev/null
+  return "$rc"
+}
+
 # lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
-# needs: exit log proc claim
+# needs: exit log file proc claim
 # reads: D B RUN_ID
 
 # Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then state class
@@ -1183,11 +1324,17 @@ read_states() {
 }
 # The two halves of it: awk reads beside us, while something else is done.
 begin_states() { # [the records to read: all]    sets STATES_FD
+  local REPLY file
+  local -a sound=()
   (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
   # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
-    printf '%s\n' "$@"
-    [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    # What is no file is named here and opened by nobody: a FIFO would wait for ever.
+    for file; do
+      if [[ -f $file && -r $file ]]; then sound+=("$file"); elif no_file "$file"; then printf '\037%s\037%s\n' "$REPLY" "$file"; fi
+    done
+    ((${#sound[@]} == 0)) || printf '%s\n' "${sound[@]}"
+    [[ ! -d $B/records ]] || find -L "$B/records" -maxdepth 1 -type f -name '*.sha256' ! -name '.*' -exec sha256sum {} +
   } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
@@ -1206,19 +1353,26 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       if (substr(rest, 1, 1) == "\"") return substr(rest, 2, length(rest) - 2)
       return rest == "null" ? "" : rest
     }
-    function fields(name) {
+    function unknown(why) { return s "unknown" s s s s s s why }
+    function fields(name, file) {
       if (substr(text, 1, 4) != "{\n  " || substr(text, length(text) - 2) != "\n}\n" || member("schema") != "cell/1" || member("run_id") != run || member("cell") != name || member("state") == "")
-        return s "unknown" s s s s s s
+        return unknown(file (text == "" ? " is empty, or cannot be read" : " is not a whole record of this run"))
       return s member("state") s member("class") s member("attempt") s member("started") s member("ended") s member("exit") s member("why")
     }
     function name_of(path, folder) { return substr(path, length(folder) + 1, length(path) - length(folder) - 5) }
     BEGIN { s = "\037" }
-    # The pattern itself comes where no file fits it.
+    index($0, s) == 1 {
+      split($0, part, s)
+      why = unknown(part[3] " is " part[2] ", not a record")
+      if (index(part[3], b) == 1) { n = name_of(part[3], b); in_b[++nb] = n; of_b[n] = why }
+      else { n = name_of(part[3], d); in_d[++nd] = n; odd[n] = why }
+      next
+    }
     index($0, b) == 1 {
       n = name_of($0, b)
-      if (read_whole(b n ".json") < 0 && n == "*") next
+      read_whole($0)
       in_b[++nb] = n
-      of_b[n] = fields(n)
+      of_b[n] = fields(n, $0)
       list[n] = member("files_sha256")
       next
     }
@@ -1233,8 +1387,13 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       for (i = 1; i <= nd; i++) {
         n = in_d[i]
         if ((n in has) && has[n] == 1) continue
-        if (read_whole(d n ".json") < 0 && n == "*") continue
-        print n s ((n in has) ? has[n] : 0) fields(n)
+        if (n in odd) line = odd[n]
+        else { read_whole(d n ".json"); line = fields(n, d n ".json") }
+        # Damaged there, and what is here may well be whole: both are to be told.
+        why = ""
+        if (n in has && index(of_b[n], s "unknown" s) == 1) { why = of_b[n]; sub(/.*\037/, "", why) }
+        if (why != "" && substr(line, length(line)) != s) why = "; " why
+        print n s ((n in has) ? has[n] : 0) line why
         delete of_b[n]
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
@@ -1261,7 +1420,7 @@ read_sound() { # returns: 1 where that fails too
   local file name
   local -a sound=() unread=()
   for file in "$B/records"/*.json "$D/state"/*.json; do
-    if { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
+    if [[ ! -f $file ]] || { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
   done
   RECORD_OF=()
   begin_states "${sound[@]-$D/state/*.json}"
@@ -1292,9 +1451,11 @@ cell_record_of() { # <cell>
   C_ENDED=${fields[5]-} C_EXIT=${fields[6]-} C_WHY=${fields[7]-}
 }
 
-# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY.
+# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY, and C_WHY.
+# shellcheck disable=SC2034 # a script reads C_WHY or not
 state_now() { # <cell>
   local line=${RECORD_OF[$1]-} next
+  C_WHY=''
   case $line in
     1*) REPLY='done' && return 0 ;;
     '')
@@ -1316,18 +1477,20 @@ state_now() { # <cell>
     *) REPLY=unknown ;;
   esac
 }
+# shellcheck disable=SC2034 # as above
 claim_says() { # <cell>    running where somebody lives behind the last claim, else unknown
   last_claim "$1"
   case $CLAIM_STATE in
     live | foreign) REPLY=running ;;
     # A folder alone is no claim: the cell was refused before it.
     none) [[ -z ${RECORD_OF[$1]-} ]] && REPLY=pending || REPLY=unknown ;;
+    unread) REPLY=unknown C_WHY=$CLAIM_SAID ;;
     *) REPLY=unknown ;;
   esac
 }
 
 # lib/schedule.bash: cells into slots, judged by their records, counted so that the sum is always true.
-# needs: exit log file record run claim states roster idle
+# needs: exit log file record room run claim states roster idle
 # reads: SLOTS SLOT_GPUS RETRY_MAX NEED_S ONLY SKIP_FAILED ADOPT SELF_DIR
 
 # The plan: cells of the roster that this call is to see to. P_NAME, P_AT (their places in the roster), and P_PHASE:
@@ -1376,6 +1539,7 @@ first_phase() { # <index>
       P_COPY[$1]=1
       log "cell $name: finished, but not in the bundle: to copy again"
       ;;
+    unknown) log "cell $name: unknown${C_WHY:+ ($C_WHY)}: to resume" ;;
     *) log "cell $name: ${REPLY}: to resume" ;;
   esac
 }
@@ -1579,12 +1743,18 @@ judge_slot() { # <index> <run_one's exit code> <claims before it> <its pid> <whe
       unsynced) judge_unsynced "$i" "$rc" ;;
       failed) judge_failed "$i" ;;
       *)
-        ((rc != EX_NOROOM)) || stop_queue "$rc" "cell $name has run, and its record could not be written; those of the next ones could not either"
+        ((rc != EX_NOROOM)) || stop_unwritten "$name"
         judge_interrupted "$i"
         ;;
     esac
   fi
   say_progress "$i" "$took"
+}
+
+stop_unwritten() { # <cell>
+  local REPLY
+  write_words "$D/state" "cell $1 has run, and its record could not be written" data
+  stop_queue "$EX_NOROOM" "$FAULT_WHY; those of the next ones could not either; $FAULT_DO"
 }
 
 # Has this run_one taken a claim on the cell behind the N-th, CLAIM_OURS? Its exit code could be the trainer's own.
@@ -1593,6 +1763,7 @@ claimed_by() { # <cell> <claims before it> <pid>
   last_claim "$1"
   for ((n = $2 + 1; n <= CLAIM_N; n++)); do
     printf -v file '%s/claims/%s/%03d' "$D" "$1" "$n"
+    [[ -f $file ]] || continue
     { read -r rest rest pid rest <"$file"; } 2>/dev/null || continue
     [[ $pid != "$3" ]] || { CLAIM_OURS=$n && return 0; }
   done
@@ -1683,11 +1854,11 @@ stop_queue() { # <code> <why>
 
 # Empty S, when no cell runs: what we made below $SCRATCH/gpu-runbook/<run>, by the mark that we left there.
 prune_scratch() {
-  local mark=''
+  local REPLY mark=''
   PRUNE_WAITS=''
   # Who waits has made its folders there.
   drop_warm
-  { IFS= read -r mark <"$S/.gpu-runbook-scratch"; } 2>/dev/null || :
+  ! read_text "$S/.gpu-runbook-scratch" || mark=${REPLY%%$'\n'*}
   if [[ $mark != "$RUN_ID" || -L $S || $S != */gpu-runbook/"$RUN" ]]; then
     log "scratch $S has no mark of this run: nothing is removed"
     return 0
@@ -1727,7 +1898,7 @@ say_sum() {
 }
 
 # lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
-# needs: room
+# needs: room proc
 
 # CPUs in a list like 0-3,8 (affinity), into REPLY.
 count_list() { # <list>
@@ -1903,7 +2074,7 @@ write_receipt() { # <file> <head> <list or empty>    reads: PROOF_… STAT_OF
   local -a stats=()
   [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
   for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
-  { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+  [[ -f $1 || ! -e $1 ]] && { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
 }
 
 # Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
@@ -2100,6 +2271,7 @@ main() {
   plan_cells
   check_only
   know_environment
+  ! next_todo || gate_write
   run_plan
   finish
 }

@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/box/aggregate_to_fs.sh.j2
 # To change it, edit the source or profiles/kubernetes.yaml, then: make profile=kubernetes
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -170,9 +171,34 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# What lies at PATH and is no file that we may read, in words, into REPLY. None of it is ever opened: a FIFO would wait for ever.
+no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies there
+  REPLY=''
+  if [[ -f $1 ]]; then
+    [[ -r $1 ]] || REPLY='a file that we may not read'
+  elif [[ -d $1 ]]; then
+    REPLY='a folder'
+  elif [[ -p $1 ]]; then
+    REPLY='a FIFO'
+  elif [[ -S $1 ]]; then
+    REPLY='a socket'
+  elif [[ -b $1 || -c $1 ]]; then
+    REPLY='a device'
+  elif [[ -L $1 ]]; then
+    REPLY='a link that leads nowhere'
+  fi
+  [[ -n $REPLY ]]
+}
+
+# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+put_text() { # <file> <text>    returns: 0, or 1
+  [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
+}
+
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -188,7 +214,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
   if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
-    rm -f -- "$tmp"
+    rm -f -- "$tmp" 2>/dev/null || :
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
@@ -279,11 +305,22 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# Why FILE is no record, into REPLY.
+record_fault() { # <file that read_record found unknown>
+  if no_file "$1"; then
+    REPLY="it is $REPLY, not a record"
+  elif [[ ! -s $1 ]]; then
+    REPLY='it is empty, not a whole record'
+  else
+    REPLY='it is not a whole record'
+  fi
 }
 
 # The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
@@ -351,11 +388,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -387,6 +436,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -590,6 +642,33 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
+# tried once more: some mounts tell no truth about rights.
+write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
+  local dir line fields best=''
+  existing_parent "$1"
+  dir=$REPLY REPLY=''
+  [[ ! -w $dir ]] || return 1
+  REPLY="we have no right to write in $dir"
+  dir=$(cd -P -- "$dir" 2>/dev/null && pwd) || return 0
+  while read -ra fields; do
+    line=${fields[4]-} line=${line//\\040/ }
+    [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
+    best=$line
+    # What the mount says, and behind the dash what its file system says.
+    if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 0
+}
+# The words for a refusal, into REPLY: why, and what to do.
+write_words() { # <folder> <what could not be done there> <tier>
+  if write_fault "$1"; then
+    FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"
+  else
+    FAULT_WHY=$2 FAULT_DO="look at the $3 tier: room, rights"
+  fi
+}
+
 # The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
 # which costs no look at a dead mount; the last of several mounts at one place hides the others.
 mount_type() { # <path>
@@ -648,10 +727,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH
+  local REPLY tier=$DURABLE_TIER_PATH name
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  expand_path tier
+  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
+  name=${tier/#\~/\$HOME} name=${name%%/*}
+  if [[ $name == \$* && $name != "$tier" ]]; then name=${name#\$}; else name=PATH; fi
+  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
@@ -674,11 +756,19 @@ prove_durable() {
 event() { # <event> <cell or -> <attempt or -> <text>
   local REPLY
   utc_now
-  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
+}
+
+refuse_write() { # <exit code> <path> <what could not be done> <tier>
+  local REPLY
+  write_words "$2" "$3" "$4"
+  refuse "$1" "$2" "$FAULT_WHY" "$FAULT_DO"
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
-run_places() {
+run_places() { # [asked: refuse where one of them does not answer]
   check_name "$RUN" RUN
   require_path DATA_DIR
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
@@ -686,9 +776,20 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
-  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+  [[ ${1-} != asked ]] || places_answer
+  scratch_apart
+}
+# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+places_answer() {
+  local name rc
+  for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
+    [[ -n ${!name} ]] || continue
+    rc=0
+    within 20 test -e "${!name}" || rc=$?
+    ((rc != 124)) || refuse "$EX_MISSING" "$name=${!name}" "its disk or mount did not answer in 20 s" "find it in /proc/mounts and attach it again, or set $name to another folder"
+  done
 }
 
 # S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
@@ -722,11 +823,13 @@ self_dir() {
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
   local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
-  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc != 2)) || { record_fault "$D/run.json" && refuse "$EX_INTEGRITY" "$D/run.json" "$REPLY" "compare it with $B/run.json and copy the whole one over it"; }
   ((rc == 1)) || return 0
-  [[ $B != "$D" && -e $B/run.json ]] || return 1
-  read_record "$B/run.json" run/1 ||
-    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  [[ $B != "$D" && (-e $B/run.json || -L $B/run.json) ]] || return 1
+  read_record "$B/run.json" run/1 || {
+    record_fault "$B/run.json"
+    refuse "$EX_INTEGRITY" "$B/run.json" "$REPLY" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  }
   read_text "$B/run.json"
   create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
@@ -740,16 +843,16 @@ mirror_run() {
   text=$REPLY
   # The very same text is the very same run.
   ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
-  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  [[ -d $B ]] || mkdir -p -- "$B" 2>/dev/null || refuse_write "$EX_COPY" "$B" "the folder cannot be made" durable
   create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
-    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+    refuse_write "$EX_COPY" "$B/run.json" "it cannot be written" durable
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
   read_record "$D/run.json" run/1
 }
 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
-# needs: exit log path
+# needs: exit log path file
 
 # What an environment may have put there is none of ours.
 QUEUE_TEXT=''
@@ -761,7 +864,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read$(no_file "$file" && printf ': it is %s' "$REPLY")" "give --queue FILE, or put queue.tsv there"
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
@@ -830,10 +933,11 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 }
 
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
-# needs: exit log file proc
-# reads: D
+# needs: exit log file proc run
+# reads: D B
 
-# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
+# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -844,6 +948,11 @@ last_claim() { # <cell>
   done
   ((CLAIM_N > 0)) || return 0
   printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  if no_file "$path"; then
+    # shellcheck disable=SC2034 # who only asks for the state needs no words
+    CLAIM_STATE=unread CLAIM_SAID="$path is $REPLY"
+    return 0
+  fi
   { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
   CLAIM_STATE=dead
   this_host
@@ -858,8 +967,16 @@ last_claim() { # <cell>
   fi
 }
 
+# Can a line be written there at all?
+can_write() { # <folder>
+  local rc=0
+  { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
+  rm -f -- "$1/.probe.$$" 2>/dev/null
+  return "$rc"
+}
+
 # lib/results.bash: a cell's result files: which they are, what they weigh, their digests.
-# needs: exit log hash hashes
+# needs: exit log file hash hashes
 # reads: D REQUIRED
 
 # Results below this in all are small: hashed and copied in a moment. Looks that cost a process and would see what happens in
@@ -999,6 +1116,8 @@ begin_list() { # <cell>    returns: 0, 65, or 74 (missing, unreadable)
 end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
+  # What is wrong from here on lies in what this cell has left; no other cell's copy has to do with it.
+  OWN_FAULT=1
   end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
   ((LIST_BYTES < SMALL_BYTES)) || stat_many "${LIST_FULL[@]}"
   for ((i = 0; i < ${#LIST_FULL[@]}; i++)); do
@@ -1007,8 +1126,10 @@ end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
     LIST_SUMS+=("${SUM_OF[$path]}")
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
   done
+  # shellcheck disable=SC2034 # of sync_cell
+  OWN_FAULT=''
   # The commit takes the list from here and a repeated sync takes new digests: from the file only its own digest is taken.
-  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
+  put_text "$D/state/$cell.sha256" "$LIST_TEXT" || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 list_digest() { # into LIST_DIGEST
   local REPLY
@@ -1022,6 +1143,7 @@ list_digest() { # into LIST_DIGEST
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
+# (OWN_FAULT is not empty where what the cell has left is at fault, not the way into the bundle)
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
 # and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
 
@@ -1234,6 +1356,7 @@ move_files() { # <temporary folder> <target folder>
 # A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
 sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
   local cell=$1 target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ rc=0 bundled=''
+  OWN_FAULT=''
   # The tier is proven before any byte.
   # The refusal is this function's status, not the end of the script.
   durable_there || { (refuse "$EX_COPY" "${TIER_SAID[@]}") || return; }
@@ -1243,7 +1366,8 @@ sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason sai
   still_flushed "${R_why-}" || { log "cell $cell finished in an earlier boot, before its files were flushed: unknown, so it is to run again" && return "$EX_INTEGRITY"; }
   [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
   drop_own_leftovers "$cell" || return
-  begin_list "$cell" || return
+  # shellcheck disable=SC2034 # lib/cell asks for it; aggregate has no use for it
+  begin_list "$cell" || { rc=$? OWN_FAULT=1 && return "$rc"; }
   if [[ -z $bundled && ! -e $target ]] && ((LIST_BYTES < SMALL_BYTES && ${#LIST_PATHS[@]} <= 64)); then
     sync_new "$cell" "$tmp" || rc=$?
   else
@@ -1311,7 +1435,7 @@ commit_cell() { # <cell>    reads: R_*, of the cell's record on the data tier
 write_list() { # <file>
   local REPLY
   ! read_text "$1" || [[ $REPLY != "$LIST_TEXT" ]] || return 0
-  { printf '%s' "$LIST_TEXT" >"$1"; } 2>/dev/null && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
+  put_text "$1" "$LIST_TEXT" && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
     log "could not write $1: no room, no right, or its disk is gone"
     return "$EX_COPY"
   }
@@ -1342,15 +1466,19 @@ say_bundled() { # <cell>
 }
 
 # lib/carry.bash: small files of the run that have to come home beside the bundle.
-# needs: exit file
+# needs: exit log file
 # reads: D B
 
 # What RUN_FACTS.md tells besides the records (S92): the events with their overrides, the roster, what failed (X4). Only what
 # lies in B comes home, so they are copied there, once more each time. Lines that another box left there stay.
 carry_logs() {
-  local name text
+  local REPLY name text
   [[ $B != "$D" ]] || return 0
   for name in events.tsv queue.tsv NEGATIVE_RESULTS.tsv; do
+    if no_file "$D/$name"; then
+      log "$D/$name is $REPLY: it does not come home with the results"
+      continue
+    fi
     [[ -s $D/$name ]] || continue
     text=$(cat -- "$D/$name") || return
     if [[ -s $B/$name ]]; then text=$(awk '!seen[$0]++' "$B/$name" "$D/$name") || return; fi
@@ -1571,6 +1699,7 @@ find_this_run() {
   mkdir -p -- "$D/state" || refuse "$EX_NOROOM" "$D/state" "the folder cannot be made" "look at the data tier: room, rights"
   find_run || refuse "$EX_MISSING" "run $RUN" "$D/run.json is not there" "start the run first, or set RUN and DATA_DIR to it"
   mirror_run
+  [[ -w $B ]] || can_write "$B" || refuse_write "$EX_COPY" "$B" "nothing can be written there" durable
   # shellcheck disable=SC2154 # read_record sets R_<member>
   RUN_ID=$R_run_id RUN_COMMIT=$R_commit
   this_host
@@ -1604,12 +1733,12 @@ add_cell() { # <cell> <why>
 # Is some run_one at this cell right now, here or on another box? Then its copy is its own affair.
 cell_is_live() { # <cell>
   last_claim "$1"
-  [[ $CLAIM_STATE == live || $CLAIM_STATE == foreign ]]
+  [[ $CLAIM_STATE == live || $CLAIM_STATE == foreign || $CLAIM_STATE == unread ]]
 }
 
 # State of a cell from the records, and the missing sync done where there is one.
 settle_cell() { # <cell>
-  local cell=$1 rc=0 said=0
+  local REPLY cell=$1 rc=0 said=0
   check_bundled "$cell" || rc=$?
   ((rc != 0)) || { set_cell "$cell" 'done' '' && return 0; }
   read_record "$D/state/$cell.json" cell/1 "$RUN_ID" || said=$?
@@ -1622,7 +1751,10 @@ settle_cell() { # <cell>
       fi
       return 0
       ;;
-    2:*) set_cell "$cell" unknown "its record in $D/state is not whole" && return 0 ;;
+    2:*)
+      record_fault "$D/state/$cell.json"
+      set_cell "$cell" unknown "its record in $D/state: $REPLY" && return 0
+      ;;
     0:unsynced | 0:done) ;;
     0:running)
       if cell_is_live "$cell"; then set_cell "$cell" running ''; else set_cell "$cell" unknown 'it was running, and its process is gone'; fi

@@ -1049,9 +1049,9 @@ def dialect(raw):
 
 def read_manifest(folder, run_id):
     """The manifest as a dict, with `sha256` of the file; every doubt is a Refusal."""
-    again = "pull it again with pull.sh, or run aggregate_to_fs.sh anew on the box; 0 files checked"
+    again = "pull it again (P5.3 in the runbook), or run aggregate_to_fs.sh anew on the box; 0 files checked"
     if not os.path.isdir(folder):
-        raise Refusal(EX_MISSING, "%s is no folder" % show(folder), "nothing to verify", "name the folder that pull.sh filled")
+        raise Refusal(EX_MISSING, "%s is no folder" % show(folder), "nothing to verify", "name the folder that P5.3 in the runbook fills")
     raw = read_small(folder, "PULL_MANIFEST.json", MAX_MANIFEST)
     if raw is None:
         raise Refusal(EX_INTEGRITY, "%s has no PULL_MANIFEST.json that can be read" % show(folder),
@@ -1228,7 +1228,8 @@ def remedy(one, bundle):
     """What to do about one file."""
     path, again = one.path, "verify_local.py %s" % shlex.quote(bundle.folder)
     if one.moved:
-        return "pull that cell again: pull.sh --only %s, then %s" % (path.split("/")[1], again)
+        there = os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pull.sh"))  # not on every kind of platform
+        return "pull that cell again: %s, then %s" % ("pull.sh --only " + path.split("/")[1] if there else "P5.3 in the runbook", again)
     if one.verdict == NEEDS:
         return "if the names are yours: %s" % " ".join("--allow " + shlex.quote(name) for name in one.text.split()[:3] if name[0] != "(")
     if one.verdict in (SUSPICIOUS, UNPROVEN):

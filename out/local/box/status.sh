@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/box/status.sh.j2
 # To change it, edit the source or profiles/local.yaml, then: make profile=local
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -136,9 +137,29 @@ require_path() { # <variable name>
 # lib/file.bash: small files that are whole or not there, also after a power cut.
 # needs: exit log
 
+# What lies at PATH and is no file that we may read, in words, into REPLY. None of it is ever opened: a FIFO would wait for ever.
+no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies there
+  REPLY=''
+  if [[ -f $1 ]]; then
+    [[ -r $1 ]] || REPLY='a file that we may not read'
+  elif [[ -d $1 ]]; then
+    REPLY='a folder'
+  elif [[ -p $1 ]]; then
+    REPLY='a FIFO'
+  elif [[ -S $1 ]]; then
+    REPLY='a socket'
+  elif [[ -b $1 || -c $1 ]]; then
+    REPLY='a device'
+  elif [[ -L $1 ]]; then
+    REPLY='a link that leads nowhere'
+  fi
+  [[ -n $REPLY ]]
+}
+
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -186,11 +207,22 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# Why FILE is no record, into REPLY.
+record_fault() { # <file that read_record found unknown>
+  if no_file "$1"; then
+    REPLY="it is $REPLY, not a record"
+  elif [[ ! -s $1 ]]; then
+    REPLY='it is empty, not a whole record'
+  else
+    REPLY='it is not a whole record'
+  fi
 }
 
 # The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
@@ -258,11 +290,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -294,6 +338,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -345,11 +392,13 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
 event() { # <event> <cell or -> <attempt or -> <text>
   local REPLY
   utc_now
-  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
-run_places() {
+run_places() { # [asked: refuse where one of them does not answer]
   check_name "$RUN" RUN
   require_path DATA_DIR
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
@@ -357,9 +406,20 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
-  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+  [[ ${1-} != asked ]] || places_answer
+  scratch_apart
+}
+# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+places_answer() {
+  local name rc
+  for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
+    [[ -n ${!name} ]] || continue
+    rc=0
+    within 20 test -e "${!name}" || rc=$?
+    ((rc != 124)) || refuse "$EX_MISSING" "$name=${!name}" "its disk or mount did not answer in 20 s" "find it in /proc/mounts and attach it again, or set $name to another folder"
+  done
 }
 
 # S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
@@ -390,7 +450,7 @@ self_dir() {
 }
 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
-# needs: exit log path
+# needs: exit log path file
 
 # What an environment may have put there is none of ours.
 QUEUE_TEXT=''
@@ -402,7 +462,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read$(no_file "$file" && printf ': it is %s' "$REPLY")" "give --queue FILE, or put queue.tsv there"
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
@@ -471,10 +531,11 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 }
 
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
-# needs: exit log file proc
-# reads: D
+# needs: exit log file proc run
+# reads: D B
 
-# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
+# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -485,6 +546,11 @@ last_claim() { # <cell>
   done
   ((CLAIM_N > 0)) || return 0
   printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  if no_file "$path"; then
+    # shellcheck disable=SC2034 # who only asks for the state needs no words
+    CLAIM_STATE=unread CLAIM_SAID="$path is $REPLY"
+    return 0
+  fi
   { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
   CLAIM_STATE=dead
   this_host
@@ -500,7 +566,7 @@ last_claim() { # <cell>
 }
 
 # lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
-# needs: exit log proc claim
+# needs: exit log file proc claim
 # reads: D B RUN_ID
 
 # Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then state class
@@ -512,11 +578,17 @@ read_states() {
 }
 # The two halves of it: awk reads beside us, while something else is done.
 begin_states() { # [the records to read: all]    sets STATES_FD
+  local REPLY file
+  local -a sound=()
   (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
   # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
-    printf '%s\n' "$@"
-    [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    # What is no file is named here and opened by nobody: a FIFO would wait for ever.
+    for file; do
+      if [[ -f $file && -r $file ]]; then sound+=("$file"); elif no_file "$file"; then printf '\037%s\037%s\n' "$REPLY" "$file"; fi
+    done
+    ((${#sound[@]} == 0)) || printf '%s\n' "${sound[@]}"
+    [[ ! -d $B/records ]] || find -L "$B/records" -maxdepth 1 -type f -name '*.sha256' ! -name '.*' -exec sha256sum {} +
   } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
@@ -535,19 +607,26 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       if (substr(rest, 1, 1) == "\"") return substr(rest, 2, length(rest) - 2)
       return rest == "null" ? "" : rest
     }
-    function fields(name) {
+    function unknown(why) { return s "unknown" s s s s s s why }
+    function fields(name, file) {
       if (substr(text, 1, 4) != "{\n  " || substr(text, length(text) - 2) != "\n}\n" || member("schema") != "cell/1" || member("run_id") != run || member("cell") != name || member("state") == "")
-        return s "unknown" s s s s s s
+        return unknown(file (text == "" ? " is empty, or cannot be read" : " is not a whole record of this run"))
       return s member("state") s member("class") s member("attempt") s member("started") s member("ended") s member("exit") s member("why")
     }
     function name_of(path, folder) { return substr(path, length(folder) + 1, length(path) - length(folder) - 5) }
     BEGIN { s = "\037" }
-    # The pattern itself comes where no file fits it.
+    index($0, s) == 1 {
+      split($0, part, s)
+      why = unknown(part[3] " is " part[2] ", not a record")
+      if (index(part[3], b) == 1) { n = name_of(part[3], b); in_b[++nb] = n; of_b[n] = why }
+      else { n = name_of(part[3], d); in_d[++nd] = n; odd[n] = why }
+      next
+    }
     index($0, b) == 1 {
       n = name_of($0, b)
-      if (read_whole(b n ".json") < 0 && n == "*") next
+      read_whole($0)
       in_b[++nb] = n
-      of_b[n] = fields(n)
+      of_b[n] = fields(n, $0)
       list[n] = member("files_sha256")
       next
     }
@@ -562,8 +641,13 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       for (i = 1; i <= nd; i++) {
         n = in_d[i]
         if ((n in has) && has[n] == 1) continue
-        if (read_whole(d n ".json") < 0 && n == "*") continue
-        print n s ((n in has) ? has[n] : 0) fields(n)
+        if (n in odd) line = odd[n]
+        else { read_whole(d n ".json"); line = fields(n, d n ".json") }
+        # Damaged there, and what is here may well be whole: both are to be told.
+        why = ""
+        if (n in has && index(of_b[n], s "unknown" s) == 1) { why = of_b[n]; sub(/.*\037/, "", why) }
+        if (why != "" && substr(line, length(line)) != s) why = "; " why
+        print n s ((n in has) ? has[n] : 0) line why
         delete of_b[n]
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
@@ -590,7 +674,7 @@ read_sound() { # returns: 1 where that fails too
   local file name
   local -a sound=() unread=()
   for file in "$B/records"/*.json "$D/state"/*.json; do
-    if { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
+    if [[ ! -f $file ]] || { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
   done
   RECORD_OF=()
   begin_states "${sound[@]-$D/state/*.json}"
@@ -621,9 +705,11 @@ cell_record_of() { # <cell>
   C_ENDED=${fields[5]-} C_EXIT=${fields[6]-} C_WHY=${fields[7]-}
 }
 
-# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY.
+# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY, and C_WHY.
+# shellcheck disable=SC2034 # a script reads C_WHY or not
 state_now() { # <cell>
   local line=${RECORD_OF[$1]-} next
+  C_WHY=''
   case $line in
     1*) REPLY='done' && return 0 ;;
     '')
@@ -645,12 +731,14 @@ state_now() { # <cell>
     *) REPLY=unknown ;;
   esac
 }
+# shellcheck disable=SC2034 # as above
 claim_says() { # <cell>    running where somebody lives behind the last claim, else unknown
   last_claim "$1"
   case $CLAIM_STATE in
     live | foreign) REPLY=running ;;
     # A folder alone is no claim: the cell was refused before it.
     none) [[ -z ${RECORD_OF[$1]-} ]] && REPLY=pending || REPLY=unknown ;;
+    unread) REPLY=unknown C_WHY=$CLAIM_SAID ;;
     *) REPLY=unknown ;;
   esac
 }
@@ -782,14 +870,18 @@ main() {
 
 # The run's record and roster, from whichever tier has them. Begins nothing.
 find_this_run() {
-  local rc=0
+  local REPLY rc=0
   self_dir
   run_places
   read_record "$D/run.json" run/1 || rc=$?
   ((rc != 1)) || [[ $B == "$D" ]] || { rc=0 && read_record "$B/run.json" run/1 || rc=$?; }
   ((rc != 1)) || refuse "$EX_MISSING" "run $RUN" "there is neither $D/run.json nor $B/run.json" "start it, or set RUN, DATA_DIR and DURABLE_DIR to it"
-  ((rc == 0)) || refuse "$EX_INTEGRITY" "the run's record" "it is not whole" "compare $D/run.json with $B/run.json"
+  if ((rc != 0)); then
+    if [[ -e $D/run.json || -L $D/run.json ]]; then record_fault "$D/run.json"; else record_fault "$B/run.json"; fi
+    refuse "$EX_INTEGRITY" "the run's record" "$REPLY" "compare $D/run.json with $B/run.json"
+  fi
   RUN_ID=$R_run_id
+  ! no_file "$D/queue.tsv" || refuse "$EX_INTEGRITY" "$D/queue.tsv" "it is $REPLY, not the run's queue" "look at what made it, and move it away; run_queue.sh makes the queue anew"
   if [[ -e $D/queue.tsv ]]; then
     read_queue "$D/queue.tsv"
   else
@@ -800,11 +892,11 @@ find_this_run() {
 # Every cell's state now, into NOW (parallel to QUEUE_NAMES), and the counts N_<state>.
 look_at_cells() {
   local REPLY name
-  NOW=() N_pending=0 N_running=0 N_done=0 N_unsynced=0 N_failed=0 N_preempted=0 N_unknown=0
+  NOW=() NOW_WHY=() N_pending=0 N_running=0 N_done=0 N_unsynced=0 N_failed=0 N_preempted=0 N_unknown=0
   read_states
   for name in ${QUEUE_NAMES[@]+"${QUEUE_NAMES[@]}"}; do
     state_now "$name"
-    NOW+=("$REPLY")
+    NOW+=("$REPLY") NOW_WHY+=("$C_WHY")
     case $REPLY in
       pending) N_pending=$((N_pending + 1)) ;;
       running) N_running=$((N_running + 1)) ;;
@@ -905,6 +997,7 @@ print_json() {
     [[ $i == "$last" ]] && line='' || line=,
     cell_record_of "$name"
     [[ ${NOW[i]} != 'done' ]] || C_CLASS='' C_WHY=''
+    C_WHY=${C_WHY:-${NOW_WHY[i]}}
     printf '    {"cell": "%s", "state": "%s", "class": "%s", "attempt": %s, "why": "%s"}%s\n' \
       "$name" "${NOW[i]}" "$C_CLASS" "${C_ATTEMPT:-0}" "$C_WHY" "$line"
   done
@@ -923,7 +1016,9 @@ print_screen() {
     case ${NOW[i]} in 'done' | pending) hidden=$((hidden + 1)) && continue ;; esac
     ((shown++ < 30)) || continue
     cell_record_of "$name"
-    printf '  %-10s %s, attempt %s%s\n' "${NOW[i]}" "$name" "${C_ATTEMPT:-0}" "${C_CLASS:+, $C_CLASS: $C_WHY}"
+    C_WHY=${C_WHY:-${NOW_WHY[i]}}
+    [[ -z $C_CLASS ]] || C_WHY="$C_CLASS: $C_WHY"
+    printf '  %-10s %s, attempt %s%s\n' "${NOW[i]}" "$name" "${C_ATTEMPT:-0}" "${C_WHY:+, $C_WHY}"
   done
   ((shown <= 30)) || printf '  and %s more like these\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\n' "$hidden"

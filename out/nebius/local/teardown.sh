@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/local/teardown.sh.j2
 # To change it, edit the source or profiles/nebius.yaml, then: make profile=nebius
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -55,9 +56,10 @@ action_1() { # stop
   ACTION_REVERSIBLE=true
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED="disks, filesystems, addresses"
-  ACTION_NOTE="It comes back only if capacity is there."
-  ACTION_SOURCE="docs.nebius.com: Compute terms; public scripts, 2026-10"
+  ACTION_NOTE="It comes back only if capacity is there. The tool waits until the stop is done; with --async it does not."
+  ACTION_SOURCE="docs.nebius.com: Compute terms; nebius/api: compute/v1/instance.proto; nebius/skills: nebius-cloud-basics, 2026-11"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=(
     nebius
     compute
@@ -69,7 +71,7 @@ action_1() { # stop
   ACTION_STEPS=()
   ACTION_GONE_COMMAND=()
   ACTION_GONE_STEPS=(
-    "\`nebius compute instance get --id \"\$INSTANCE\"\` says STOPPED"
+    "\`nebius compute instance get --id \"\$INSTANCE\" --format json\` has STOPPED as its status.state"
   )
   ACTION_SURVIVES=(
     filesystem
@@ -85,9 +87,10 @@ action_2() { # delete
   ACTION_REVERSIBLE=false
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED="standalone disks, filesystems, addresses"
-  ACTION_NOTE=''
-  ACTION_SOURCE="Nebius workbench documentation; docs.nebius.com: delete a VM, 2026-10"
+  ACTION_NOTE="It asks nothing, and takes the managed disks along. A list without --all is one page, and the wrong project's list is empty."
+  ACTION_SOURCE="Nebius workbench documentation; docs.nebius.com: delete a VM; nebius/skills: nebius-compute-inventory, nebius-compute-provision, 2026-11"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=(
     nebius
     compute
@@ -99,8 +102,9 @@ action_2() { # delete
   ACTION_STEPS=()
   ACTION_GONE_COMMAND=()
   ACTION_GONE_STEPS=(
-    "\`nebius compute instance get --id \"\$INSTANCE\"\` answers NotFound"
-    "\`nebius compute disk list\` shows what is left"
+    "\`nebius compute instance get --id \"\$INSTANCE\"\` answers NotFound (a refused permission is no such answer)"
+    "\`nebius compute instance list --all\` lists your others, or an empty list is of the right project: \`nebius config get parent-id\`"
+    "\`nebius compute disk list --all\` shows what is left"
   )
   ACTION_SURVIVES=(
     filesystem
@@ -120,6 +124,7 @@ action_3() { # delete-filesystem
   ACTION_NOTE=''
   ACTION_SOURCE="docs.nebius.com: shared filesystems, 2026-10"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=()
   ACTION_STEPS=(
     "Only when the results are verified at home: delete the filesystem, and disks that are left, in the console"
@@ -287,6 +292,7 @@ flush() { # <path...>    returns: 0 or 74
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -312,7 +318,7 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
@@ -386,6 +392,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -674,11 +683,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
@@ -999,7 +1020,7 @@ check_bundle() { # <folder> <run id, or empty>
   fi
   cells=$(grep -cE '^    \{"cell": "[^"]*", "state": "(done|excepted)", "why": "[^"]*"\},?$' "$dir/PULL_MANIFEST.json") || cells=0
   [[ ${R_cells_expected-} =~ ^[1-9][0-9]*$ && $cells == "$R_cells_expected" ]] ||
-    refuse "$EX_GATE" "$VERB" "$cells of ${R_cells_expected:-?} cells are done or excepted" "finish them, or except them by name in aggregate_to_fs.sh, and pull again"
+    refuse "$EX_GATE" "$VERB" "the bundle at $dir has $cells of ${R_cells_expected:-?} cells done or excepted" "where the box has done more since, aggregate there and pull again; else finish them, or except them by name in aggregate_to_fs.sh, and pull"
   local total=${R_files_total-}
   [[ -f $SELF_DIR/verify_local.py ]] || refuse "$EX_MISSING" "$SELF_DIR/verify_local.py" "it is not beside this script" "compile again"
   command -v python3 >/dev/null 2>&1 || refuse "$EX_MISSING" "python3" "it is not on PATH, and nothing is torn down unverified" "install Python 3.9 or later"
@@ -1102,7 +1123,13 @@ look_gone() {
   put_instance "$ACTION_GONE_ABSENT"
   absent=${WORDS[0]}
   put_instance "${ACTION_GONE_COMMAND[@]}"
-  text=$(run_words 2>&1) || return 2
+  if [[ -n $ACTION_GONE_ANSWER ]]; then
+    # A tool that ends well where it failed has said nothing at all then.
+    text=$(run_words 2>/dev/null) || return 2
+    [[ $text == "$ACTION_GONE_ANSWER"* ]] || return 2
+  else
+    text=$(run_words 2>&1) || return 2
+  fi
   # Whole words: pod-12 is not pod-1.
   [[ -n $absent ]] || return 2
   text=" ${text//[^A-Za-z0-9_-]/ } " absent=" ${absent//[^A-Za-z0-9_-]/ } "
@@ -1138,6 +1165,10 @@ await_silence() {
 ask_person() {
   local step said=''
   for step in ${ACTION_GONE_STEPS[@]+"${ACTION_GONE_STEPS[@]}"}; do say_list "then see" "$step"; done
+  if ((${#ACTION_GONE_COMMAND[@]} > 0)); then
+    put_instance "${ACTION_GONE_COMMAND[@]}"
+    say_list "then see" "${WORDS[*]}: ${ACTION_GONE_ANSWER:+it begins with $ACTION_GONE_ANSWER, and }${ACTION_GONE_ABSENT//\{instance\}/$INSTANCE} is no longer in it"
+  fi
   [[ -t 0 ]] || { log "nobody is here to say what they see" && return 0; }
   printf "Type 'gone' once you see this, anything else if you do not:\n> "
   IFS= read -r said || said=''

@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/local/verify_phase.sh.j2
 # To change it, edit the source or profiles/nebius.yaml, then: make profile=nebius
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -89,6 +90,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}

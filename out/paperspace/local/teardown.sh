@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/local/teardown.sh.j2
 # To change it, edit the source or profiles/paperspace.yaml, then: make profile=paperspace
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -57,8 +58,9 @@ action_1() { # stop
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED="yes: disk, static IP, snapshots"
   ACTION_NOTE=''
-  ACTION_SOURCE="docs.digitalocean.com: Paperspace pricing; Paperspace CLI repository, 1.9.2, 2026-06"
+  ACTION_SOURCE="docs.digitalocean.com: Paperspace pricing; Paperspace/cli: commands/machine/stop/mod.ts, 2026-11"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=(
     pspace
     machine
@@ -83,9 +85,10 @@ action_2() { # destroy
   ACTION_REVERSIBLE=false
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED="a static IP and shared drives; snapshots: unclear"
-  ACTION_NOTE="It asks nothing, and is refused unless the machine is off. List IPs and snapshots afterwards."
-  ACTION_SOURCE="docs.digitalocean.com: Paperspace machines: deactivate; Paperspace CLI repository, 1.9.2, 2026-06"
+  ACTION_NOTE="It asks nothing, and is refused unless the machine is off. List IPs and snapshots afterwards. A list is a page, of 120 at most: with more machines than that, look in the console."
+  ACTION_SOURCE="docs.digitalocean.com: Paperspace machines: deactivate, API reference: machine; Paperspace/cli: commands/machine/delete/mod.ts, flags.ts, 2026-11"
   ACTION_GONE_ABSENT="{instance}"
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=(
     pspace
     machine
@@ -97,6 +100,8 @@ action_2() { # destroy
     pspace
     machine
     list
+    --limit
+    120
     --json
   )
   ACTION_GONE_STEPS=()
@@ -114,15 +119,16 @@ action_3() { # release-ip
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED="nothing for the address"
   ACTION_NOTE=''
-  ACTION_SOURCE="Paperspace CLI repository, 1.9.2, 2026-02"
+  ACTION_SOURCE="Paperspace/cli: commands/public-ip/release/mod.ts, commands/public-ip/list/mod.ts, 2026-11"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=()
   ACTION_STEPS=(
-    "\`pspace public-ip list\`, then \`pspace public-ip release ADDRESS\`; ADDRESS is one of that list, and is lost"
+    "\`pspace public-ip list --limit 120\`, then \`pspace public-ip release ADDRESS\`; ADDRESS is one of that list, and is lost; it asks nothing, and takes the address from a machine that still has it"
   )
   ACTION_GONE_COMMAND=()
   ACTION_GONE_STEPS=(
-    "pspace public-ip list no longer lists it"
+    "\`pspace public-ip list --limit 120\` no longer lists it"
   )
   ACTION_SURVIVES=(
     machine-disk
@@ -138,15 +144,16 @@ action_4() { # delete-snapshot
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED="nothing for it"
   ACTION_NOTE=''
-  ACTION_SOURCE="Paperspace CLI repository, 1.9.2, 2026-02"
+  ACTION_SOURCE="Paperspace/cli: commands/snapshot/delete/mod.ts, commands/snapshot/list/mod.ts, 2026-11"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=()
   ACTION_STEPS=(
-    "\`pspace snapshot list -m \"\$INSTANCE\"\`, then \`pspace snapshot delete SNAPSHOT\`; SNAPSHOT is an id of that list"
+    "\`pspace snapshot list -m \"\$INSTANCE\" --limit 120\`, then \`pspace snapshot delete SNAPSHOT\`; SNAPSHOT is an id of that list; it asks nothing"
   )
   ACTION_GONE_COMMAND=()
   ACTION_GONE_STEPS=(
-    "\`pspace snapshot list -m \"\$INSTANCE\"\` no longer lists it"
+    "\`pspace snapshot list -m \"\$INSTANCE\" --limit 120\` no longer lists it"
   )
   ACTION_SURVIVES=(
     machine-disk
@@ -306,6 +313,7 @@ flush() { # <path...>    returns: 0 or 74
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -331,7 +339,7 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
@@ -405,6 +413,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -693,11 +704,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
@@ -1018,7 +1041,7 @@ check_bundle() { # <folder> <run id, or empty>
   fi
   cells=$(grep -cE '^    \{"cell": "[^"]*", "state": "(done|excepted)", "why": "[^"]*"\},?$' "$dir/PULL_MANIFEST.json") || cells=0
   [[ ${R_cells_expected-} =~ ^[1-9][0-9]*$ && $cells == "$R_cells_expected" ]] ||
-    refuse "$EX_GATE" "$VERB" "$cells of ${R_cells_expected:-?} cells are done or excepted" "finish them, or except them by name in aggregate_to_fs.sh, and pull again"
+    refuse "$EX_GATE" "$VERB" "the bundle at $dir has $cells of ${R_cells_expected:-?} cells done or excepted" "where the box has done more since, aggregate there and pull again; else finish them, or except them by name in aggregate_to_fs.sh, and pull"
   local total=${R_files_total-}
   [[ -f $SELF_DIR/verify_local.py ]] || refuse "$EX_MISSING" "$SELF_DIR/verify_local.py" "it is not beside this script" "compile again"
   command -v python3 >/dev/null 2>&1 || refuse "$EX_MISSING" "python3" "it is not on PATH, and nothing is torn down unverified" "install Python 3.9 or later"
@@ -1121,7 +1144,13 @@ look_gone() {
   put_instance "$ACTION_GONE_ABSENT"
   absent=${WORDS[0]}
   put_instance "${ACTION_GONE_COMMAND[@]}"
-  text=$(run_words 2>&1) || return 2
+  if [[ -n $ACTION_GONE_ANSWER ]]; then
+    # A tool that ends well where it failed has said nothing at all then.
+    text=$(run_words 2>/dev/null) || return 2
+    [[ $text == "$ACTION_GONE_ANSWER"* ]] || return 2
+  else
+    text=$(run_words 2>&1) || return 2
+  fi
   # Whole words: pod-12 is not pod-1.
   [[ -n $absent ]] || return 2
   text=" ${text//[^A-Za-z0-9_-]/ } " absent=" ${absent//[^A-Za-z0-9_-]/ } "
@@ -1157,6 +1186,10 @@ await_silence() {
 ask_person() {
   local step said=''
   for step in ${ACTION_GONE_STEPS[@]+"${ACTION_GONE_STEPS[@]}"}; do say_list "then see" "$step"; done
+  if ((${#ACTION_GONE_COMMAND[@]} > 0)); then
+    put_instance "${ACTION_GONE_COMMAND[@]}"
+    say_list "then see" "${WORDS[*]}: ${ACTION_GONE_ANSWER:+it begins with $ACTION_GONE_ANSWER, and }${ACTION_GONE_ABSENT//\{instance\}/$INSTANCE} is no longer in it"
+  fi
   [[ -t 0 ]] || { log "nobody is here to say what they see" && return 0; }
   printf "Type 'gone' once you see this, anything else if you do not:\n> "
   IFS= read -r said || said=''

@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/local/teardown.sh.j2
 # To change it, edit the source or profiles/runpod.yaml, then: make profile=runpod
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -57,8 +58,9 @@ action_1() { # stop
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED="yes: the network volume as before"
   ACTION_NOTE="It may come back without a GPU, and stopped is not free. With a network volume prefer terminate."
-  ACTION_SOURCE="docs.runpod.io: manage pods, pods pricing, 2026-08"
+  ACTION_SOURCE="docs.runpod.io: manage pods, pods pricing; runpod/runpodctl: cmd/pod/stop.go, list.go, 2026-11"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=(
     runpodctl
     pod
@@ -68,7 +70,8 @@ action_1() { # stop
   ACTION_STEPS=()
   ACTION_GONE_COMMAND=()
   ACTION_GONE_STEPS=(
-    "\`runpodctl pod get \"\$INSTANCE\"\` says EXITED, and the console shows no price per hour for its GPU"
+    "\`runpodctl pod get \"\$INSTANCE\"\` says EXITED (list without --all shows no stopped Pod)"
+    "the console shows no price per hour for its GPU"
   )
   ACTION_SURVIVES=(
     volume-disk
@@ -86,9 +89,10 @@ action_2() { # terminate
   ACTION_REVERSIBLE=false
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED="only a network volume, by the hour, until it is deleted itself"
-  ACTION_NOTE="The tool asks nothing: a wrong id is gone. Where it answers 410 it is too old; use the console or DELETE /v2/pods/ and its id."
-  ACTION_SOURCE="docs.runpod.io: manage pods, runpodctl pod reference; API v2, terminate a pod, 2026-08"
+  ACTION_NOTE="The tool asks nothing: a wrong id is gone. Where it answers 410 it is too old; use the console or DELETE /v2/pods/ and its id. Without --all the list leaves stopped Pods out, and a stopped Pod still costs."
+  ACTION_SOURCE="docs.runpod.io: manage pods, runpodctl pod reference; API v2, terminate a pod; runpod/runpodctl: cmd/pod/delete.go, list.go, 2026-11"
   ACTION_GONE_ABSENT="{instance}"
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=(
     runpodctl
     pod
@@ -122,6 +126,7 @@ action_3() { # delete-files
   ACTION_NOTE=''
   ACTION_SOURCE="docs.runpod.io: network volumes, 2026-08"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=()
   ACTION_STEPS=(
     "Only when the results are verified at home: delete the run's folder on /workspace by its full name"
@@ -147,12 +152,13 @@ action_4() { # delete-network-volume
   ACTION_RETENTION_DAYS=''
   ACTION_BILLED=nothing
   ACTION_NOTE=''
-  ACTION_SOURCE="docs.runpod.io: runpodctl network-volume reference, 2026-08"
+  ACTION_SOURCE="docs.runpod.io: runpodctl network-volume reference; runpod/runpodctl: cmd/volume/delete.go, 2026-11"
   ACTION_GONE_ABSENT=''
+  ACTION_GONE_ANSWER=''
   ACTION_COMMAND=()
   ACTION_STEPS=(
     "Only when the results are verified at home and nobody needs the volume any more"
-    "\`runpodctl network-volume list\` shows the volume's id; then \`runpodctl network-volume delete VOLUME\`, VOLUME is that id; or console > Storage > Delete"
+    "\`runpodctl network-volume list\` shows the volume's id; then \`runpodctl network-volume delete VOLUME\`, VOLUME is that id, and it asks nothing; or console > Storage > Delete"
   )
   ACTION_GONE_COMMAND=()
   ACTION_GONE_STEPS=(
@@ -319,6 +325,7 @@ flush() { # <path...>    returns: 0 or 74
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -344,7 +351,7 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
@@ -418,6 +425,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -706,11 +716,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
@@ -1031,7 +1053,7 @@ check_bundle() { # <folder> <run id, or empty>
   fi
   cells=$(grep -cE '^    \{"cell": "[^"]*", "state": "(done|excepted)", "why": "[^"]*"\},?$' "$dir/PULL_MANIFEST.json") || cells=0
   [[ ${R_cells_expected-} =~ ^[1-9][0-9]*$ && $cells == "$R_cells_expected" ]] ||
-    refuse "$EX_GATE" "$VERB" "$cells of ${R_cells_expected:-?} cells are done or excepted" "finish them, or except them by name in aggregate_to_fs.sh, and pull again"
+    refuse "$EX_GATE" "$VERB" "the bundle at $dir has $cells of ${R_cells_expected:-?} cells done or excepted" "where the box has done more since, aggregate there and pull again; else finish them, or except them by name in aggregate_to_fs.sh, and pull"
   local total=${R_files_total-}
   [[ -f $SELF_DIR/verify_local.py ]] || refuse "$EX_MISSING" "$SELF_DIR/verify_local.py" "it is not beside this script" "compile again"
   command -v python3 >/dev/null 2>&1 || refuse "$EX_MISSING" "python3" "it is not on PATH, and nothing is torn down unverified" "install Python 3.9 or later"
@@ -1134,7 +1156,13 @@ look_gone() {
   put_instance "$ACTION_GONE_ABSENT"
   absent=${WORDS[0]}
   put_instance "${ACTION_GONE_COMMAND[@]}"
-  text=$(run_words 2>&1) || return 2
+  if [[ -n $ACTION_GONE_ANSWER ]]; then
+    # A tool that ends well where it failed has said nothing at all then.
+    text=$(run_words 2>/dev/null) || return 2
+    [[ $text == "$ACTION_GONE_ANSWER"* ]] || return 2
+  else
+    text=$(run_words 2>&1) || return 2
+  fi
   # Whole words: pod-12 is not pod-1.
   [[ -n $absent ]] || return 2
   text=" ${text//[^A-Za-z0-9_-]/ } " absent=" ${absent//[^A-Za-z0-9_-]/ } "
@@ -1170,6 +1198,10 @@ await_silence() {
 ask_person() {
   local step said=''
   for step in ${ACTION_GONE_STEPS[@]+"${ACTION_GONE_STEPS[@]}"}; do say_list "then see" "$step"; done
+  if ((${#ACTION_GONE_COMMAND[@]} > 0)); then
+    put_instance "${ACTION_GONE_COMMAND[@]}"
+    say_list "then see" "${WORDS[*]}: ${ACTION_GONE_ANSWER:+it begins with $ACTION_GONE_ANSWER, and }${ACTION_GONE_ABSENT//\{instance\}/$INSTANCE} is no longer in it"
+  fi
   [[ -t 0 ]] || { log "nobody is here to say what they see" && return 0; }
   printf "Type 'gone' once you see this, anything else if you do not:\n> "
   IFS= read -r said || said=''

@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/box/run_one.sh.j2
 # To change it, edit the source or profiles/tensordock.yaml, then: make profile=tensordock
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -237,9 +238,34 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# What lies at PATH and is no file that we may read, in words, into REPLY. None of it is ever opened: a FIFO would wait for ever.
+no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies there
+  REPLY=''
+  if [[ -f $1 ]]; then
+    [[ -r $1 ]] || REPLY='a file that we may not read'
+  elif [[ -d $1 ]]; then
+    REPLY='a folder'
+  elif [[ -p $1 ]]; then
+    REPLY='a FIFO'
+  elif [[ -S $1 ]]; then
+    REPLY='a socket'
+  elif [[ -b $1 || -c $1 ]]; then
+    REPLY='a device'
+  elif [[ -L $1 ]]; then
+    REPLY='a link that leads nowhere'
+  fi
+  [[ -n $REPLY ]]
+}
+
+# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+put_text() { # <file> <text>    returns: 0, or 1
+  [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
+}
+
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -255,7 +281,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
   if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
-    rm -f -- "$tmp"
+    rm -f -- "$tmp" 2>/dev/null || :
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
@@ -355,11 +381,22 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# Why FILE is no record, into REPLY.
+record_fault() { # <file that read_record found unknown>
+  if no_file "$1"; then
+    REPLY="it is $REPLY, not a record"
+  elif [[ ! -s $1 ]]; then
+    REPLY='it is empty, not a whole record'
+  else
+    REPLY='it is not a whole record'
+  fi
 }
 
 # The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
@@ -427,11 +464,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -463,6 +512,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -548,6 +600,33 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
+# tried once more: some mounts tell no truth about rights.
+write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
+  local dir line fields best=''
+  existing_parent "$1"
+  dir=$REPLY REPLY=''
+  [[ ! -w $dir ]] || return 1
+  REPLY="we have no right to write in $dir"
+  dir=$(cd -P -- "$dir" 2>/dev/null && pwd) || return 0
+  while read -ra fields; do
+    line=${fields[4]-} line=${line//\\040/ }
+    [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
+    best=$line
+    # What the mount says, and behind the dash what its file system says.
+    if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 0
+}
+# The words for a refusal, into REPLY: why, and what to do.
+write_words() { # <folder> <what could not be done there> <tier>
+  if write_fault "$1"; then
+    FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"
+  else
+    FAULT_WHY=$2 FAULT_DO="look at the $3 tier: room, rights"
+  fi
+}
+
 # The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
 # which costs no look at a dead mount; the last of several mounts at one place hides the others.
 mount_type() { # <path>
@@ -606,10 +685,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH
+  local REPLY tier=$DURABLE_TIER_PATH name
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  expand_path tier
+  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
+  name=${tier/#\~/\$HOME} name=${name%%/*}
+  if [[ $name == \$* && $name != "$tier" ]]; then name=${name#\$}; else name=PATH; fi
+  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
@@ -632,11 +714,19 @@ prove_durable() {
 event() { # <event> <cell or -> <attempt or -> <text>
   local REPLY
   utc_now
-  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
+}
+
+refuse_write() { # <exit code> <path> <what could not be done> <tier>
+  local REPLY
+  write_words "$2" "$3" "$4"
+  refuse "$1" "$2" "$FAULT_WHY" "$FAULT_DO"
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
-run_places() {
+run_places() { # [asked: refuse where one of them does not answer]
   check_name "$RUN" RUN
   require_path DATA_DIR
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
@@ -644,9 +734,20 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
-  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+  [[ ${1-} != asked ]] || places_answer
+  scratch_apart
+}
+# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+places_answer() {
+  local name rc
+  for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
+    [[ -n ${!name} ]] || continue
+    rc=0
+    within 20 test -e "${!name}" || rc=$?
+    ((rc != 124)) || refuse "$EX_MISSING" "$name=${!name}" "its disk or mount did not answer in 20 s" "find it in /proc/mounts and attach it again, or set $name to another folder"
+  done
 }
 
 # S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
@@ -747,11 +848,13 @@ new_run() { # <formal> <shard>: create the record, or find that another start wa
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
   local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
-  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc != 2)) || { record_fault "$D/run.json" && refuse "$EX_INTEGRITY" "$D/run.json" "$REPLY" "compare it with $B/run.json and copy the whole one over it"; }
   ((rc == 1)) || return 0
-  [[ $B != "$D" && -e $B/run.json ]] || return 1
-  read_record "$B/run.json" run/1 ||
-    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  [[ $B != "$D" && (-e $B/run.json || -L $B/run.json) ]] || return 1
+  read_record "$B/run.json" run/1 || {
+    record_fault "$B/run.json"
+    refuse "$EX_INTEGRITY" "$B/run.json" "$REPLY" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  }
   read_text "$B/run.json"
   create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
@@ -765,9 +868,9 @@ mirror_run() {
   text=$REPLY
   # The very same text is the very same run.
   ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
-  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  [[ -d $B ]] || mkdir -p -- "$B" 2>/dev/null || refuse_write "$EX_COPY" "$B" "the folder cannot be made" durable
   create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
-    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+    refuse_write "$EX_COPY" "$B/run.json" "it cannot be written" durable
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
   read_record "$D/run.json" run/1
@@ -819,16 +922,19 @@ log_overrides() {
 
 # Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
 open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
-  local formal=$1 shard=$2 adopt=$3
+  local formal=$1 shard=$2 adopt=$3 pid='' rest
+  # Who lives is told by it; another namespace's would show others under our numbers.
+  { read -r pid rest </proc/self/stat; } 2>/dev/null && [[ $pid == "$BASHPID" ]] ||
+    refuse "$EX_MISSING" "/proc" "it does not show this process: not mounted, or of another PID namespace" "mount it: mount -t proc proc /proc, or unshare with --mount-proc"
   self_dir
   run_places
   prove_durable
-  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $D ]] || mkdir -p -- "$D" 2>/dev/null || refuse_write "$EX_NOROOM" "$D" "the folder cannot be made" data
   code_commit
   [[ $formal != true || $CODE_COMMIT != none ]] ||
     refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
   if ! find_run; then
-    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
+    new_run "$formal" "${shard:-1/1}" || refuse_write "$EX_COPY" "$D/run.json" "it cannot be written" data
     find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
   fi
   mirror_run
@@ -839,7 +945,7 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 }
 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
-# needs: exit log path
+# needs: exit log path file
 
 # What an environment may have put there is none of ours.
 QUEUE_TEXT=''
@@ -851,7 +957,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read$(no_file "$file" && printf ': it is %s' "$REPLY")" "give --queue FILE, or put queue.tsv there"
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
@@ -1047,7 +1153,7 @@ share_out() { # <workers> <path...>
 }
 
 # lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash hashes run
+# needs: exit log file hash hashes run
 # reads: PY D
 
 # A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
@@ -1140,7 +1246,7 @@ env_spec() {
     return 0
   fi
   # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
-  { : >"$D/.environment.key"; } 2>/dev/null || :
+  put_text "$D/.environment.key" '' || :
   describe_environment
   text=$REPLY
   environment_key "$ENV_FOLDERS"
@@ -1151,13 +1257,13 @@ env_spec() {
   if [[ $before != "$text" ]]; then
     [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
     event environment - - "$ENV_SPEC"
-    { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
+    put_text "$D/environment.txt" "$text" || { log "could not write $D/environment.txt" && return 0; }
   fi
-  [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
+  [[ -z $key || $ENV_SPEC == unknown ]] || put_text "$D/.environment.key" "$ENV_SPEC"$'\n'"$key" || :
 }
 
 # lib/results.bash: a cell's result files: which they are, what they weigh, their digests.
-# needs: exit log hash hashes
+# needs: exit log file hash hashes
 # reads: D REQUIRED
 
 # Results below this in all are small: hashed and copied in a moment. Looks that cost a process and would see what happens in
@@ -1297,6 +1403,8 @@ begin_list() { # <cell>    returns: 0, 65, or 74 (missing, unreadable)
 end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
   local cell=$1 path i
   LIST_SUMS=() LIST_TEXT='' LIST_DIGEST=''
+  # What is wrong from here on lies in what this cell has left; no other cell's copy has to do with it.
+  OWN_FAULT=1
   end_hash || { log "a result of cell $cell cannot be read" && return "$EX_COPY"; }
   ((LIST_BYTES < SMALL_BYTES)) || stat_many "${LIST_FULL[@]}"
   for ((i = 0; i < ${#LIST_FULL[@]}; i++)); do
@@ -1305,8 +1413,10 @@ end_list() { # <cell>    returns: 0, or 74 (unreadable, or still being written)
     LIST_SUMS+=("${SUM_OF[$path]}")
     LIST_TEXT+="${SUM_OF[$path]}  ${LIST_PATHS[i]}"$'\n'
   done
+  # shellcheck disable=SC2034 # of sync_cell
+  OWN_FAULT=''
   # The commit takes the list from here and a repeated sync takes new digests: from the file only its own digest is taken.
-  { printf '%s' "$LIST_TEXT" >"$D/state/$cell.sha256"; } 2>/dev/null || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
+  put_text "$D/state/$cell.sha256" "$LIST_TEXT" || { log "could not write $D/state/$cell.sha256" && return "$EX_COPY"; }
 }
 list_digest() { # into LIST_DIGEST
   local REPLY
@@ -1320,6 +1430,7 @@ list_digest() { # into LIST_DIGEST
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
+# (OWN_FAULT is not empty where what the cell has left is at fault, not the way into the bundle)
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
 # and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
 
@@ -1532,6 +1643,7 @@ move_files() { # <temporary folder> <target folder>
 # A cell's results into the bundle, then its list, last its record: whoever sees the record may count on the rest.
 sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason said; see the top of this file
   local cell=$1 target=$B/final_ckpts/$1 tmp=$B/.syncing/$1.$$ rc=0 bundled=''
+  OWN_FAULT=''
   # The tier is proven before any byte.
   # The refusal is this function's status, not the end of the script.
   durable_there || { (refuse "$EX_COPY" "${TIER_SAID[@]}") || return; }
@@ -1541,7 +1653,8 @@ sync_cell() { # <cell>    returns: 0 committed, 65, 73 or 74 with the reason sai
   still_flushed "${R_why-}" || { log "cell $cell finished in an earlier boot, before its files were flushed: unknown, so it is to run again" && return "$EX_INTEGRITY"; }
   [[ ! -L $target ]] || { log "$target is a link, not a folder of the bundle" && return "$EX_COPY"; }
   drop_own_leftovers "$cell" || return
-  begin_list "$cell" || return
+  # shellcheck disable=SC2034 # lib/cell asks for it; aggregate has no use for it
+  begin_list "$cell" || { rc=$? OWN_FAULT=1 && return "$rc"; }
   if [[ -z $bundled && ! -e $target ]] && ((LIST_BYTES < SMALL_BYTES && ${#LIST_PATHS[@]} <= 64)); then
     sync_new "$cell" "$tmp" || rc=$?
   else
@@ -1609,7 +1722,7 @@ commit_cell() { # <cell>    reads: R_*, of the cell's record on the data tier
 write_list() { # <file>
   local REPLY
   ! read_text "$1" || [[ $REPLY != "$LIST_TEXT" ]] || return 0
-  { printf '%s' "$LIST_TEXT" >"$1"; } 2>/dev/null && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
+  put_text "$1" "$LIST_TEXT" && read_text "$1" && [[ $REPLY == "$LIST_TEXT" ]] || {
     log "could not write $1: no room, no right, or its disk is gone"
     return "$EX_COPY"
   }
@@ -1640,7 +1753,7 @@ say_bundled() { # <cell>
 }
 
 # lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
-# needs: room
+# needs: room proc
 
 # CPUs in a list like 0-3,8 (affinity), into REPLY.
 count_list() { # <list>
@@ -1736,11 +1849,20 @@ readonly GPU_FREE_MIB=500
 # The GPUs by the driver's own word: GPU_STATE ok, none, unknown; GPU_COUNT; GPU_LINES; GPU_WHY. Bounded: a sick driver hangs.
 # shellcheck disable=SC2034 # a script reads what it needs
 probe_gpus() {
-  local said rc=0 line run=()
+  local said='' rc=0 line fd
   GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
   command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
-  if command -v timeout >/dev/null 2>&1; then run=(timeout 20); fi
-  said=$(${run[@]+"${run[@]}"} nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits 2>&1 </dev/null) || rc=$?
+  # By a pipe that we let go: one that hangs in the kernel ends by no signal, and who waits for it hangs too (case 80).
+  exec {fd}< <(
+    exec 2>&1 </dev/null
+    within 20 nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits || rc=$?
+    printf '\nrc %s' "$rc"
+  )
+  # It ends with the pipe, and that without a NUL: status 1.
+  IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
+  exec {fd}<&-
+  ((rc == 124)) || rc=${said##*$'\nrc '}
+  said=${said%$'\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
   # "No devices were found" comes with status 0, and so may a driver mismatch.
   while IFS= read -r line; do
@@ -1758,10 +1880,11 @@ probe_gpus() {
 }
 
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
-# needs: exit log file proc
-# reads: D
+# needs: exit log file proc run
+# reads: D B
 
-# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
+# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -1772,6 +1895,11 @@ last_claim() { # <cell>
   done
   ((CLAIM_N > 0)) || return 0
   printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  if no_file "$path"; then
+    # shellcheck disable=SC2034 # who only asks for the state needs no words
+    CLAIM_STATE=unread CLAIM_SAID="$path is $REPLY"
+    return 0
+  fi
   { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
   CLAIM_STATE=dead
   this_host
@@ -1824,11 +1952,17 @@ withdraw_claim() {
   rm -f -- "$CLAIM_FILE"
 }
 
+# A tier that was mounted read-only, or became it, is no cell's affair: refused by its name, before anything is begun.
+gate_write() { # reads: D B    refuses 73, 74
+  [[ -w $D ]] || can_write "$D" || refuse_write "$EX_NOROOM" "$D" "nothing can be written there" data
+  [[ $B == "$D" || -w $B ]] || can_write "$B" || refuse_write "$EX_COPY" "$B" "nothing can be written there" durable
+}
+
 # Can a line be written there at all?
 can_write() { # <folder>
   local rc=0
   { printf 'probe\n' >"$1/.probe.$$"; } 2>/dev/null || rc=1
-  rm -f -- "$1/.probe.$$"
+  rm -f -- "$1/.probe.$$" 2>/dev/null
   return "$rc"
 }
 
@@ -1889,7 +2023,7 @@ number_key() { # <name>
 }
 
 # lib/cellenv.bash: what a cell finds in its environment, and what it must not find there.
-# needs: exit log room probe checkpoint
+# needs: exit log file room probe checkpoint
 # reads: S HF_HOME PY MIRRORS SECRETS CRED_FILE PROXY_HOOK RUN_ID CELL CELL_INDEX ATTEMPT CELL_RESUME
 
 # Secrets into SECRET_NAMES and SECRET_VALUES: from the file's NAME=value lines, for the job's names only.
@@ -1914,7 +2048,7 @@ read_secrets() { # returns: 0, or refuses 77, 78
     if [[ -n ${!name-} ]]; then
       SECRET_NAMES+=("$name") SECRET_VALUES+=("${!name}")
     elif [[ -n $file ]]; then
-      refuse "$EX_GATE" "secret $name" "it stands neither in CRED_FILE=$file nor in the environment" "push.sh --secrets, or set CRED_FILE= (empty) to go without"
+      refuse "$EX_GATE" "secret $name" "it stands neither in CRED_FILE=$file nor in the environment" "bring it (P1.6 in the runbook; push.sh --secrets where there is ssh), or set CRED_FILE= (empty) to go without"
     else
       log "warning: secret $name is not set, and CRED_FILE is empty"
     fi
@@ -2017,7 +2151,7 @@ cache_env() {
 
 # By this mark we know scratch as this run's own, and only then is it ever emptied.
 mark_scratch() {
-  [[ -s $S/.gpu-runbook-scratch ]] || { printf '%s\n' "$RUN_ID" >"$S/.gpu-runbook-scratch"; } 2>/dev/null
+  [[ -s $S/.gpu-runbook-scratch ]] || put_text "$S/.gpu-runbook-scratch" "$RUN_ID"$'\n'
 }
 
 # How many threads numeric libraries may start, where nobody has said it: what this box lets us use, never all it has.
@@ -2085,7 +2219,7 @@ data_place() { # <index>
 # How to get them again, into REPLY. What came through a mirror may be another revision.
 data_remedy() { # <index>
   if [[ ${DATA_UNDER[$1]-} != hf_home ]]; then
-    REPLY='push.sh --data again, or correct the job'
+    REPLY='send it again (P1.5 in the runbook; push.sh --data where there is ssh), or correct the job'
   elif [[ -n ${MIRRORS[*]-} ]]; then
     REPLY="remove it and fetch the revision again, without the mirror (${MIRRORS[*]}) where that goes on, or correct the job"
   else
@@ -2161,7 +2295,7 @@ write_receipt() { # <file> <head> <list or empty>    reads: PROOF_… STAT_OF
   local -a stats=()
   [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
   for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
-  { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+  [[ -f $1 || ! -e $1 ]] && { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
 }
 
 # Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
@@ -2338,7 +2472,7 @@ refuse_probe() { # <probe>
 
 # What was made for a cell that does not begin, or that needs it no more.
 drop_room() {
-  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}" || :
+  ((${#PROBES[@]} == 0)) || rm -f -- "${PROBES[@]}" 2>/dev/null || :
   [[ ! -d ${STAGE:-/dev/null} ]] || rmdir -- "$STAGE" 2>/dev/null || :
 }
 
@@ -2391,7 +2525,7 @@ idle() { # <seconds, also a fraction>
 }
 
 # lib/group.bash: a cell's processes as one thing: started in a group of their own, told once, killed after the grace, none left.
-# needs: exit log proc idle
+# needs: exit log file proc idle
 # reads: GRACE_S SIGNAL SIGNAL_GRACE_S WALL_S STALL_S D CELL CELL_DIR CELL_LOG RUN_ID MY_TICKS BEGAN
 
 # Run the words as a new process group (a session of its own where setsid is there). Sets CELL_PID. FUNCTION prepares
@@ -2437,6 +2571,8 @@ lengthen_grace() {
 end_group() { # <signal>
   [[ -z ${KILLER_PID-} ]] || return 0
   signal_group "$1"
+  # One that stands still hears nothing until it goes on.
+  signal_group CONT
   start_killer
 }
 start_killer() { # sets KILLER_PID
@@ -2470,7 +2606,7 @@ watch_cell() { # <run_one's pid>
   ((tick > 0 && tick <= 20)) || tick=20
   if ((STALL_S > 0 && STALL_S < 8)); then tick=1; fi
   if ((WALL_S > 0 && WALL_S < tick)); then tick=1; fi
-  ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+  ((STALL_S == 0)) || put_text "$stamp" x || :
   while :; do
     # Short at first, so that short cells have a figure for their memory too.
     idle "$pause"
@@ -2478,7 +2614,7 @@ watch_cell() { # <run_one's pid>
     if ((step < 0 || step > pause + 60)); then
       # The clock was set, or the box slept: no time that the cell had, and no stamp to compare with.
       step=$pause life=$((ran + pause))
-      ((STALL_S == 0)) || printf x >"$stamp" 2>/dev/null || :
+      ((STALL_S == 0)) || put_text "$stamp" x || :
     fi
     ran=$((ran + step))
     pause=$((pause * 2 < tick ? pause * 2 : tick))
@@ -2493,7 +2629,7 @@ watch_cell() { # <run_one's pid>
     look_memory
     if ((STALL_S > 0)) && shows_life "$stamp"; then
       life=$ran
-      printf x >"$stamp" 2>/dev/null || :
+      put_text "$stamp" x || :
     fi
     if ((WALL_S > 0 && ran >= WALL_S)) || ((STALL_S > 0 && ran - life >= STALL_S)); then
       kill -USR2 "$main" 2>/dev/null || :
@@ -2520,7 +2656,7 @@ look_memory() {
   ((sum >= high)) || sum=$high
   ((sum > PEAK)) || return 0
   PEAK=$sum
-  { printf '%s\n' "$PEAK" >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+  put_text "$D/logs/$CELL/.peak" "$PEAK"$'\n' || :
 }
 
 # A sign of life: the log grew, or anything in the cell's folder was written. Both, for many trainers print nothing.
@@ -2608,7 +2744,7 @@ sweep_cell() { # <mark> <group or empty> <seconds> <ticks: older ones are none o
   LOOKING=0
   for one in "${LEFT[@]}"; do
     log "cell $CELL left process ${one% *} behind ($(tr '\0' ' ' <"/proc/${one% *}/cmdline" 2>/dev/null | cut -c 1-120)): ending it"
-    ! same_process "${one% *}" "${one#* }" || kill -TERM "${one% *}" 2>/dev/null || :
+    ! same_process "${one% *}" "${one#* }" || { kill -TERM "${one% *}" && kill -CONT "${one% *}"; } 2>/dev/null || :
   done
   # By rounds, for a clock may be set meanwhile.
   while ((round < $3 * 20)); do
@@ -2725,7 +2861,7 @@ function is_oom_shared(l) {
   return l ~ /insufficient shared memory|out of shared memory|unable to (mmap|write to file|open shared memory).*\/(torch_|dev\/shm)/
 }
 function is_disk_full(l) {
-  return l ~ /[Nn]o space left on (the )?d|Disk quota exceeded|[Ee]rrno ?=? ?28[^0-9]|ENOSPC|[Ee]rrno ?=? ?122[^0-9]|EDQUOT|StorageFull|DiskFull/ || l ~ /iostream error|PytorchStreamWriter failed|inline_container.*(unexpected pos|write)|unexpected pos [0-9]+ vs|[Ww]rite incomplete|fwrite.*(== size|[Ff]ailed)/ || l ~ /(disk|file ?system|volume|device) (or disk )?(is )?full|[Nn]ot enough (free )?(disk )?space|[Ii]nsufficient disk space/
+  return l ~ /[Nn]o space left on (the )?d|[Dd]isk quota exceeded|[Ee]rrno ?=? ?28[^0-9]|ENOSPC|[Ee]rrno ?=? ?122[^0-9]|EDQUOT|StorageFull|DiskFull/ || l ~ /iostream error|PytorchStreamWriter failed|inline_container.*(unexpected pos|write)|unexpected pos [0-9]+ vs|[Ww]rite incomplete|fwrite.*(== size|[Ff]ailed)/ || l ~ /(disk|file ?system|volume|device) (or disk )?(is )?full|[Nn]ot enough (free )?(disk )?space|[Ii]nsufficient disk space/
 }
 function is_oom_gpu(l) {
   if (l ~ /CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|_ALLOC_FAILED|OOM when allocating tensor/) return 1
@@ -2902,6 +3038,8 @@ classify_signal() { # <number>
       fi
       ;;
     SIGSEGV | SIGABRT | SIGBUS | SIGFPE | SIGILL | SIGSYS | SIGTRAP) WHY="$name: it crashed" ;;
+    SIGXFSZ) CLASS=killed WHY="$name: a file met the limit of a file's size (ulimit -f)" ;;
+    SIGXCPU) CLASS=killed WHY="$name: the limit of CPU time was met (ulimit -t)" ;;
     *) CLASS=killed WHY="$name, cause unknown" ;;
   esac
 }
@@ -2957,8 +3095,12 @@ refuse_command() { # <why>
 
 # What this call is to do, into CELL_NEXT: nothing, sync or run. Refuses 75, 77.
 judge_cell() {
-  local REPLY rc=0
+  local REPLY rc=0 path
   CELL_NEXT=run
+  # A folder there would swallow what is renamed onto it.
+  for path in "$D/state/$CELL.json" "$D/state/$CELL.sha256" "$B/records/$CELL.json" "$B/records/$CELL.sha256"; do
+    [[ ! -d $path ]] || refuse "$EX_INTEGRITY" "$path" "it is a folder, and a file of ours is to be there" "look at what made it, and move it away"
+  done
   check_bundled "$CELL" || rc=$?
   if ((rc == 0)); then
     [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$B/records/$CELL.json is of another"
@@ -2967,7 +3109,7 @@ judge_cell() {
   fi
   rc=0
   read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || rc=$?
-  ((rc != 2)) || log "cell $CELL: $D/state/$CELL.json is not a whole record of this run: unknown, so it is run again"
+  ((rc != 2)) || { record_fault "$D/state/$CELL.json" && log "cell $CELL: $D/state/$CELL.json: $REPLY of this run: unknown, so it is run again"; }
   if ((rc == 0)); then
     [[ $R_command_sha256 == "$COMMAND_SHA" ]] || refuse_command "$D/state/$CELL.json is of another"
     case $R_state in
@@ -2995,6 +3137,7 @@ judge_claim() {
       [[ $ADOPT == true ]] || refuse "$EX_BUSY" "cell $CELL" "box $CLAIM_HOST has claim $CLAIM_N" "if that box is gone for good, say --adopt"
       bury_host "$CLAIM_HOST" || refuse "$EX_COPY" "$D/claims" "it cannot be written" "look at the data tier: room, rights"
       ;;
+    unread) refuse "$EX_INTEGRITY" "cell $CELL" "$CLAIM_SAID, not a claim: nobody knows whether it is being run" "where no run_one.sh of it is at work, move that away" ;;
     dead) log "cell $CELL: attempt $CLAIM_N is over (claim $CLAIM_N is stale); this is attempt $((CLAIM_N + 1))" ;;
   esac
 }
@@ -3021,6 +3164,7 @@ gate_cell() {
 make_folders() { # sets STAGE, the folder in which the copy will be made
   local dir
   local -a dirs=()
+  gate_write
   STAGE=$B/.syncing/$CELL.$$
   # From our own look ahead of time it is empty; a dead one's under our number the sync removes.
   [[ ! -e $STAGE && ! -L $STAGE ]] || is_empty_folder "$STAGE" || STAGE=''
@@ -3028,10 +3172,17 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
     [[ -d $dir ]] || dirs+=("$dir")
   done
   [[ -e $CELL_DIR || -L $CELL_DIR ]] || dirs+=("$CELL_DIR")
-  ((${#dirs[@]} == 0)) || mkdir -p -- "${dirs[@]}" ||
-    refuse "$EX_NOROOM" "mkdir" "the cell's folders cannot be made" "look at DATA_DIR, DURABLE_DIR and SCRATCH=$SCRATCH: room, rights"
+  ((${#dirs[@]} == 0)) || mkdir -p -- "${dirs[@]}" 2>/dev/null || refuse_folders
   mark_scratch || refuse "$EX_NOROOM" "$S" "it cannot be written" "look at SCRATCH=$SCRATCH: room, rights"
   drop_dead_room
+}
+
+refuse_folders() { # reads make_folders' own: dirs
+  local dir
+  for dir in "${dirs[@]}"; do
+    [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || break
+  done
+  refuse_write "$EX_NOROOM" "$dir" "the folder cannot be made" 'disk of this'
 }
 
 # Room that killed attempts have kept; a living runner's stays. In a container nobody may collect the dead: they stay as zombies.
@@ -3121,7 +3272,7 @@ name_cut_files() {
 
 write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no rename where there was no record]
   local REPLY url=''
-  [[ ! -s $CELL_DIR/tracker_url ]] || { IFS= read -r url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
+  [[ ! -f $CELL_DIR/tracker_url ]] || { IFS= read -r -n 2000 url <"$CELL_DIR/tracker_url"; } 2>/dev/null || :
   record_open cell/1
   record_text run_id "$RUN_ID"
   record_text cell "$CELL"
@@ -3141,7 +3292,7 @@ write_cell() { # <state> <class> <why> [how, as replace_file takes it; begun: no
   record_close
   if [[ ${4-} == begun ]]; then
     # Torn it is unknown, as it is without it; nothing older is lost.
-    if [[ ! -e $D/state/$CELL.json ]]; then
+    if [[ ! -e $D/state/$CELL.json && ! -L $D/state/$CELL.json ]]; then
       { printf '%s' "$RECORD" >"$D/state/$CELL.json"; } 2>/dev/null && read_text "$D/state/$CELL.json" && [[ $REPLY == "$RECORD" ]]
       return
     fi
@@ -3219,11 +3370,13 @@ run_cell() {
   local REPLY
   oom_count
   OOM_BEFORE=$REPLY BEGAN=$SECONDS
+  log_is_file || LOG_LOST=1
+  ((LOG_LOST == 0)) || return 0
   printf 'gpu-runbook: cell %s attempt %s run %s started %s resume %s command %s environment %s gpu %s\n' "$CELL" "$ATTEMPT" "$RUN_ID" "$STARTED" \
     "$CELL_RESUME" "$COMMAND_SHA" "$ENV_SPEC" "${GPU_SAID:-none asked for}" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
   ((LOG_LOST == 0)) || return 0
   if [[ -z $STOP_SIGNAL ]]; then
-    { : >"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+    put_text "$D/logs/$CELL/.peak" '' || :
     start_group "$CELL_LOG" prepare_child "$BASH" -c "$COMMAND"
     CELL_ALIVE=1
     [[ -z $STOP_SIGNAL ]] || forward_stop
@@ -3235,7 +3388,7 @@ run_cell() {
     # of the cell is gone, and one that is found alive has all be looked at again.
     if ((CELL_RC == 0)) && names_files && begin_look "$CELL" 2>/dev/null; then LOOKING=1; fi
     stop_watchers
-    { IFS= read -r PEAK_MEMORY <"$D/logs/$CELL/.peak"; } 2>/dev/null || :
+    ! read_text "$D/logs/$CELL/.peak" || PEAK_MEMORY=${REPLY%$'\n'}
     [[ $PEAK_MEMORY =~ ^[0-9]+$ ]] || PEAK_MEMORY=''
     sweep_cell "$RUN_ID/$CELL/$ATTEMPT" "$CELL_PID" 5 "$MY_TICKS"
   fi
@@ -3243,22 +3396,26 @@ run_cell() {
   ENDED=$REPLY
   oom_count
   OOM_AFTER=$REPLY
-  printf 'gpu-runbook: ended %s status %s\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG" || LOG_LOST=1
+  if ! log_is_file || ! printf 'gpu-runbook: ended %s status %s\n' "$ENDED" "$CELL_RC" 2>/dev/null >>"$CELL_LOG"; then LOG_LOST=1; fi
   ((CELL_RC < 0)) || CELL_EXIT=$CELL_RC
   ((CELL_RC <= 128 || CELL_RC >= 193)) || CELL_SIGNAL=$((CELL_RC - 128))
+}
+
+# What lies in the log's place and is no file is never opened: a FIFO would wait for ever.
+log_is_file() {
+  [[ -f $CELL_LOG || (! -e $CELL_LOG && ! -L $CELL_LOG) ]]
 }
 
 # From the facts of the attempt to its record. Returns run_one's exit code.
 judge_end() {
   local REPLY='' missing='' LEAKS=''
-  find_leaks "$CELL_LOG"
+  [[ ! -f $CELL_LOG ]] || find_leaks "$CELL_LOG"
   if [[ -n $LEAKS ]]; then
     log "warning: the log of cell $CELL holds the value of: $LEAKS; do not publish $CELL_LOG, and renew it"
     printf 'gpu-runbook: this log holds the value of: %s\n' "$LEAKS" 2>/dev/null >>"$CELL_LOG" || :
   fi
   if ((LOG_LOST)); then
-    CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
-    classify_disk
+    judge_lost_log
   else
     has_evidence || missing=$REPLY
     if [[ $CELL_RC -eq 0 && -z $STOP_SIGNAL && -z $LIMIT_HIT && -z $missing ]]; then
@@ -3269,6 +3426,18 @@ judge_end() {
     classify_end "$missing"
   fi
   write_failed
+}
+
+judge_lost_log() {
+  local REPLY
+  CLASS=disk_full WHY="its log $CELL_LOG could not be written to the end"
+  if write_fault "${CELL_LOG%/*}"; then
+    WHY="$REPLY; $WHY"
+  elif [[ ! -d ${CELL_LOG%/*} || (-e $CELL_LOG && ! -w $CELL_LOG) ]] || ! log_is_file; then
+    # No disk did that, and room would not help.
+    CLASS=bug WHY="its log $CELL_LOG, or the folder of it, was removed, replaced or closed to us, so nobody knows what it has said"
+  fi
+  classify_disk
 }
 
 write_failed() {
@@ -3282,7 +3451,7 @@ write_failed() {
     number=$(kill -l "$STOP_SIGNAL") || number=15
     return $((128 + number))
   fi
-  ((LOG_LOST == 0)) || return "$EX_NOROOM"
+  [[ $CLASS != disk_full || $LOG_LOST == 0 ]] || return "$EX_NOROOM"
   [[ -z $LIMIT_HIT ]] && ((CELL_RC != 0)) || return "$EX_FAIL"
   return "$CELL_RC"
 }
@@ -3299,10 +3468,13 @@ finish_sync() {
   read_record "$D/state/$CELL.json" cell/1 "$RUN_ID" || return "$EX_INTEGRITY"
   attempt=$R_attempt
   case $rc in "$EX_INTEGRITY" | "$EX_NOROOM") ;; *) rc=$EX_COPY ;; esac
+  # A link that leads nowhere, a file that nobody may read: the copies of other cells do not fail by it.
+  [[ -z $OWN_FAULT ]] || rc=$EX_INTEGRITY
   drop_room
   find_behind
   cell_record unsynced "not in the bundle yet (code $rc)" "${R_files_sha256-}" && replace_file "$D/state/$CELL.json" "$RECORD" behind ${BEHIND[@]+"${BEHIND[@]}"} || :
   event unsynced "$CELL" "$attempt" "code $rc"
+  ! write_fault "$B" || log "$REPLY, so nothing can be copied there: mount the durable tier for writing again; then the same call"
   log "cell $CELL: unsynced: it has finished, and its results lie in $CELL_DIR only; the next call copies again"
   return "$rc"
 }
@@ -3416,6 +3588,8 @@ main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
   open_outputs
+  # A person's environment may have one.
+  STAGE=''
   # Until the cell begins nothing of ours stays, whatever ends us: whoever looks again may find that another has run it.
   trap drop_room EXIT
   if [[ $WAIT == true ]]; then
@@ -3453,6 +3627,7 @@ prepare() {
 still_prepared() {
   local claim
   ((PREPARED_AT >= 0 && SECONDS >= PREPARED_AT && SECONDS - PREPARED_AT <= 1)) && [[ -d $CODE_DIR && -d $D/state && -d $B/records ]] || return 1
+  [[ $CELL_NEXT != run || (-d $D/logs/$CELL && -d $D/claims/$CELL) ]] || return 1
   printf -v claim '%s/claims/%s/%03d' "$D" "$CELL" $((${CLAIM_N:-0} + 1))
   [[ ! -e $claim ]]
 }

@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/box/smoke.sh.j2
 # To change it, edit the source or profiles/tensordock.yaml, then: make profile=tensordock
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -191,9 +192,15 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+put_text() { # <file> <text>    returns: 0, or 1
+  [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
+}
+
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -209,7 +216,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
   if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
-    rm -f -- "$tmp"
+    rm -f -- "$tmp" 2>/dev/null || :
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
@@ -279,11 +286,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -315,6 +334,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -368,11 +390,13 @@ end_stat() {
 event() { # <event> <cell or -> <attempt or -> <text>
   local REPLY
   utc_now
-  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
-run_places() {
+run_places() { # [asked: refuse where one of them does not answer]
   check_name "$RUN" RUN
   require_path DATA_DIR
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
@@ -380,9 +404,20 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
-  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+  [[ ${1-} != asked ]] || places_answer
+  scratch_apart
+}
+# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+places_answer() {
+  local name rc
+  for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
+    [[ -n ${!name} ]] || continue
+    rc=0
+    within 20 test -e "${!name}" || rc=$?
+    ((rc != 124)) || refuse "$EX_MISSING" "$name=${!name}" "its disk or mount did not answer in 20 s" "find it in /proc/mounts and attach it again, or set $name to another folder"
+  done
 }
 
 # S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
@@ -428,20 +463,33 @@ box_digest() { # <folder box/>
 }
 
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
-# needs: exit log path
+# needs: exit log path proc
 
-# In the work tree GIT_TOP, with no prompt, no hook and no pager; by the commit itself, not by what "git replace" put in its
-# place here.
-git_here() { # <git's words...>
-  git_with '' "$@"
-}
-git_with() { # <seconds, empty: no limit> <git's words...>
-  local asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
+# No call of git waits for ever for a dead mount, a filter, a helper or a server: a question, a look at all files, the network.
+readonly GIT_ASK_S=60 GIT_LOOK_S=300 GIT_NET_S=180
+
+# In the work tree GIT_TOP, with no prompt, no hook and no pager, in English; by the commit itself, not by what "git replace" put in
+# its place here.
+git_with() { # <seconds> <git's words...>    returns: git's, or 124
+  local limit=$1 asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1 LANGUAGE=en)
+  shift
   # A repository's own way to its origin (a key of its own) wins over ours.
   [[ -n ${GIT_OWN_SSH-} ]] || asked+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
-  [[ -z $1 ]] || asked+=(timeout "$1")
-  shift
-  "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+  within "$limit" "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@" </dev/null
+}
+# A short question; its answer into REPLY.
+git_ask() { # <git's words...>    returns: git's
+  local rc=0
+  REPLY=$(git_with "$GIT_ASK_S" "$@" 2>/dev/null) || rc=$?
+  git_in_time "$rc" "$GIT_ASK_S" "$@"
+}
+# Refuses where git was ended by its limit: then nothing is known, and nothing is to be read out of an empty answer.
+git_in_time() { # <status> <seconds> <git's words...>    returns: the status
+  local rc=$1 limit=$2 do="find what it waits for: a disk or mount that does not answer, a filter or a helper in 'git config --list'"
+  shift 2
+  ((rc == 124)) || return "$rc"
+  [[ $limit != "$GIT_NET_S" ]] || do="look at the network, at a credential helper and at ssh: run it by hand there"
+  refuse "$EX_MISSING" "git -C $GIT_TOP $*" "it did not end in $limit s, so nothing is known" "$do"
 }
 git_refuse() { # <what> <why> <what to do>
   refuse "$EX_GATE" "$1" "$2" "$3"
@@ -449,27 +497,43 @@ git_refuse() { # <what> <why> <what to do>
 
 # Git and a work tree with a commit. The reasons are told apart: each has another remedy. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
 git_open() { # reads: CODE_DIR
-  local said
-  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
+  local REPLY said rc=0
+  git_alone
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
-  [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
+  within "$GIT_ASK_S" test -d "$CODE_DIR" || rc=$?
+  ((rc != 124)) || refuse "$EX_MISSING" "cd $CODE_DIR" "its disk or mount did not answer in $GIT_ASK_S s" "find it in /proc/mounts and attach it again"
+  ((rc == 0)) || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
   GIT_TOP=$CODE_DIR GIT_OWN_SSH=${GIT_SSH_COMMAND-}${GIT_SSH-}
-  [[ -n $GIT_OWN_SSH ]] || GIT_OWN_SSH=$(git_here config --get core.sshCommand 2>/dev/null) || GIT_OWN_SSH=''
-  if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
+  [[ -n $GIT_OWN_SSH ]] || if git_ask config --get core.sshCommand; then GIT_OWN_SSH=$REPLY; fi
+  if ! git_ask rev-parse --show-toplevel; then
+    said=$(git_with "$GIT_ASK_S" rev-parse --show-toplevel 2>&1) || :
     case $said in
-      *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
+      *'dubious ownership'*)
+        # The folder that git wants to be named is the top of the work tree.
+        REPLY=$CODE_DIR
+        [[ ! $said =~ \ repository\ at\ \'([^\']+)\' ]] || REPLY=${BASH_REMATCH[1]}
+        git_refuse "git -C $CODE_DIR" "another user owns $REPLY (dubious ownership)" "git config --global --add safe.directory $REPLY"
+        ;;
       *'not a git repository'*) git_refuse "git -C $CODE_DIR" "it is not a git repository" "clone the code there, or set CODE_DIR to its work tree" ;;
       *) git_refuse "git -C $CODE_DIR rev-parse" "${said//[[:cntrl:]]/ }" "make git work there first" ;;
     esac
   fi
-  GIT_TOP=$said
-  GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
+  GIT_TOP=$REPLY
+  git_ask rev-parse --verify -q HEAD || REPLY=''
+  GIT_HEAD=$REPLY
   [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  git_ask symbolic-ref -q --short HEAD || REPLY=''
   # shellcheck disable=SC2034 # for the gate of a formal run
-  GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
+  GIT_BRANCH=$REPLY
   # A folder that some repository around it ignores is clean there, and recorded nowhere.
-  said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
-  [[ -n $said ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+  said=$GIT_TOP GIT_TOP=$CODE_DIR
+  git_ask ls-files -- . || :
+  GIT_TOP=$said
+  [[ -n $REPLY ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+}
+# What a caller's git has in its environment leads elsewhere, and is not this tree's.
+git_alone() {
+  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_NAMESPACE
 }
 
 # Prefixes under GIT_TOP that hold the run's own output: what the run itself makes is no dirt. Sets GIT_EXEMPT.
@@ -497,8 +561,8 @@ git_is_exempt() { # <path of an untracked file>
 
 # Modes count, whatever the repository's setting says, where the file system can hold them.
 git_modes() { # prints true or false
-  local probe
-  probe=$(mktemp "$(git_here rev-parse --absolute-git-dir)/mode.XXXXXX" 2>/dev/null) || { echo true && return 0; }
+  local REPLY probe
+  { git_ask rev-parse --absolute-git-dir && probe=$(mktemp "$REPLY/mode.XXXXXX" 2>/dev/null); } || { echo true && return 0; }
   chmod 600 "$probe"
   if [[ -x $probe ]]; then echo false; else
     chmod 700 "$probe"
@@ -508,13 +572,13 @@ git_modes() { # prints true or false
 }
 
 # All that differs from the commit: GIT_DIRTY (state and path) and GIT_UNTRACKED (paths). Names may hold anything.
-git_look() { # returns: 0 looked, 1 git failed
-  local entry='' ended=0 modes
+git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
+  local entry='' ended=1 modes hidden_words=(ls-files -v -z)
   GIT_DIRTY=() GIT_UNTRACKED=()
-  modes=$(git_modes)
+  modes=$(git_modes) || exit
   while IFS= read -r -d '' entry; do
     case $entry in
-      '== end') ended=1 ;;
+      '== end '*) ended=${entry##* } ;;
       '?? '*) git_is_exempt "${entry:3}" || GIT_UNTRACKED+=("${entry:3}") ;;
       [RC]*)
         GIT_DIRTY+=("$entry")
@@ -522,20 +586,27 @@ git_look() { # returns: 0 looked, 1 git failed
         ;;
       *) GIT_DIRTY+=("$entry") ;;
     esac
-  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
-    --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\0')
-  ((ended)) || return 1
-  # Files that a person told git not to look at are hidden edits waiting to happen.
-  ended=0
+  done < <(git_list_all -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
+    --untracked-files=all --ignore-submodules=none)
+  git_in_time "$ended" "$GIT_LOOK_S" status || return 1
+  # Files that a person told git not to look at are hidden edits waiting to happen, in a repository inside this one too.
+  [[ ! -f $GIT_TOP/.gitmodules ]] || hidden_words+=(--recurse-submodules)
+  ended=1
   while IFS= read -r -d '' entry; do
     case $entry in
-      '== end') ended=1 ;;
+      '== end '*) ended=${entry##* } ;;
       [a-z]\ *) GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}") ;;
       # A sparse checkout leaves such files out; one that is there is not compared.
       S\ *) [[ ! -e $GIT_TOP/${entry:2} && ! -L $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
     esac
-  done < <(git_here ls-files -v -z 2>/dev/null && printf '== end\0')
-  ((ended))
+  done < <(git_list_all "${hidden_words[@]}")
+  git_in_time "$ended" "$GIT_LOOK_S" ls-files -v
+}
+# What git lists with -z, and behind it how git ended: a list that breaks off is none.
+git_list_all() { # <git's words...>    prints
+  local rc=0
+  git_with "$GIT_LOOK_S" "$@" 2>/dev/null || rc=$?
+  printf '== end %s\0' "$rc"
 }
 
 # Lines for people: the first 20, control characters made visible.
@@ -549,7 +620,7 @@ git_list() { # prints
 }
 
 # lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash hashes run
+# needs: exit log file hash hashes run
 # reads: PY D
 
 # A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
@@ -642,7 +713,7 @@ env_spec() {
     return 0
   fi
   # Wherever this is cut off, no key stands beside a text that is not its own: none first, the new one last.
-  { : >"$D/.environment.key"; } 2>/dev/null || :
+  put_text "$D/.environment.key" '' || :
   describe_environment
   text=$REPLY
   environment_key "$ENV_FOLDERS"
@@ -653,9 +724,9 @@ env_spec() {
   if [[ $before != "$text" ]]; then
     [[ -z $before ]] || log "the environment is another one than this run began in: now $ENV_SPEC, see $D/environment.txt and events.tsv"
     event environment - - "$ENV_SPEC"
-    { printf '%s' "$text" >"$D/environment.txt"; } 2>/dev/null || { log "could not write $D/environment.txt" && return 0; }
+    put_text "$D/environment.txt" "$text" || { log "could not write $D/environment.txt" && return 0; }
   fi
-  [[ -z $key || $ENV_SPEC == unknown ]] || { printf '%s\n%s' "$ENV_SPEC" "$key" >"$D/.environment.key"; } 2>/dev/null || :
+  [[ -z $key || $ENV_SPEC == unknown ]] || put_text "$D/.environment.key" "$ENV_SPEC"$'\n'"$key" || :
 }
 
 # lib/compat.bash: the laptop's userland, be it GNU, busybox or BSD. Bash 3.2 is enough.
@@ -919,10 +990,16 @@ negative_line() { # <file> <where> <commit> <exit> <seconds> <why> <command>
 
 # The commit that this trial speaks of: none where the tree holds anything else than a commit. Sets SMOKE_COMMIT.
 smoke_commit() { # <folders of our own output...>
-  local said
+  local REPLY said
   SMOKE_COMMIT=none SMOKE_DIRT='there is no git on PATH'
   command -v git >/dev/null 2>&1 || return 0
-  said=$(git -C "$CODE_DIR" rev-parse --verify HEAD 2>&1) || { SMOKE_DIRT="git names no commit in $CODE_DIR: ${said%%$'\n'*}" && return 0; }
+  git_alone
+  GIT_TOP=$CODE_DIR
+  git_ask rev-parse --verify HEAD || {
+    said=$(git_with "$GIT_ASK_S" rev-parse --verify HEAD 2>&1) || :
+    SMOKE_DIRT="git names no commit in $CODE_DIR: ${said%%$'\n'*}"
+    return 0
+  }
   git_open
   git_exempt "$@"
   git_look || { SMOKE_DIRT="git status failed" && return 0; }
@@ -1059,7 +1136,7 @@ smoke_wait() {
   (
     # Whatever cannot be noted (a full disk): the limit holds.
     watch_attempt "$SMOKE_TIMEOUT_S" || :
-    kill -TERM -- "-$SMOKE_PID" || :
+    kill -TERM -- "-$SMOKE_PID" && kill -CONT -- "-$SMOKE_PID" || :
     sleep 10
     kill -KILL -- "-$SMOKE_PID"
   ) </dev/null >/dev/null 2>&1 &
@@ -1557,7 +1634,7 @@ drill_end() { # reads: WHY    returns: as smoke_drill
 }
 
 # lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
-# needs: room
+# needs: room proc
 
 # CPUs in a list like 0-3,8 (affinity), into REPLY.
 count_list() { # <list>
@@ -1707,7 +1784,7 @@ number_key() { # <name>
 }
 
 # lib/cellenv.bash: what a cell finds in its environment, and what it must not find there.
-# needs: exit log room probe checkpoint
+# needs: exit log file room probe checkpoint
 # reads: S HF_HOME PY MIRRORS SECRETS CRED_FILE PROXY_HOOK RUN_ID CELL CELL_INDEX ATTEMPT CELL_RESUME
 
 # Secrets into SECRET_NAMES and SECRET_VALUES: from the file's NAME=value lines, for the job's names only.
@@ -1732,7 +1809,7 @@ read_secrets() { # returns: 0, or refuses 77, 78
     if [[ -n ${!name-} ]]; then
       SECRET_NAMES+=("$name") SECRET_VALUES+=("${!name}")
     elif [[ -n $file ]]; then
-      refuse "$EX_GATE" "secret $name" "it stands neither in CRED_FILE=$file nor in the environment" "push.sh --secrets, or set CRED_FILE= (empty) to go without"
+      refuse "$EX_GATE" "secret $name" "it stands neither in CRED_FILE=$file nor in the environment" "bring it (P1.6 in the runbook; push.sh --secrets where there is ssh), or set CRED_FILE= (empty) to go without"
     else
       log "warning: secret $name is not set, and CRED_FILE is empty"
     fi
@@ -1895,7 +1972,7 @@ main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   smoke_flags "$@" || { usage >&2 && return "$EX_USAGE"; }
   self_dir
-  run_places
+  run_places asked
   read_secrets
   prove_proxy
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"

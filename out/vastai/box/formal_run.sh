@@ -3,6 +3,7 @@
 # Generated; do not edit. Source: templates/box/formal_run.sh.j2
 # To change it, edit the source or profiles/vastai.yaml, then: make profile=vastai
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 # Numbers, sort order and messages do not follow the locale; names in UTF-8 stay whole.
@@ -218,9 +219,29 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# What lies at PATH and is no file that we may read, in words, into REPLY. None of it is ever opened: a FIFO would wait for ever.
+no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies there
+  REPLY=''
+  if [[ -f $1 ]]; then
+    [[ -r $1 ]] || REPLY='a file that we may not read'
+  elif [[ -d $1 ]]; then
+    REPLY='a folder'
+  elif [[ -p $1 ]]; then
+    REPLY='a FIFO'
+  elif [[ -S $1 ]]; then
+    REPLY='a socket'
+  elif [[ -b $1 || -c $1 ]]; then
+    REPLY='a device'
+  elif [[ -L $1 ]]; then
+    REPLY='a link that leads nowhere'
+  fi
+  [[ -n $REPLY ]]
+}
+
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' REPLY <"$1"; } 2>/dev/null || return 1
   # Where it could not be opened nothing was read either.
   [[ -n $REPLY || -r $1 ]]
@@ -236,7 +257,7 @@ replace_file() { # <file> <text> [soon | behind <paths...>]    returns: 0, or 74
   [[ $dir != "$file" ]] || dir=.
   tmp=$dir/.${file##*/}.$$.tmp
   if ! { printf '%s' "$text" >"$tmp"; } 2>/dev/null || { [[ $how != soon ]] && ! flush "$tmp" "$@"; } || ! mv -f -- "$tmp" "$file"; then
-    rm -f -- "$tmp"
+    rm -f -- "$tmp" 2>/dev/null || :
     log "could not write $file: no room, no right, or its disk is gone"
     return "$EX_COPY"
   fi
@@ -327,11 +348,22 @@ read_record() { # <file> <schema> [run id]    returns: 0 read, 1 not there, 2 un
   else
     for name in "${!R_@}"; do [[ $name != R_[a-z]* ]] || unset "$name"; done
   fi
-  [[ -e $file ]] || return 1
+  [[ -e $file || -L $file ]] || return 1
   read_text "$file" || return 2
   parse_record || return 2
   [[ ${R_schema-} == "$schema" ]] || return 2
   [[ -z $run_id || ${R_run_id-} == "$run_id" ]] || return 2
+}
+
+# Why FILE is no record, into REPLY.
+record_fault() { # <file that read_record found unknown>
+  if no_file "$1"; then
+    REPLY="it is $REPLY, not a record"
+  elif [[ ! -s $1 ]]; then
+    REPLY='it is empty, not a whole record'
+  else
+    REPLY='it is not a whole record'
+  fi
 }
 
 # The members of the text in REPLY into R_<member>. By patterns, not by regular expressions: bash compiles those anew each time.
@@ -399,11 +431,23 @@ same_process() { # <pid> <start ticks>
   start_ticks "$1" && [[ $REPLY == "$2" ]]
 }
 
-# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here.
+# No dead mount, driver or server makes us wait for ever: WORDS, ended after SECONDS where a `timeout` works here, killed where they
+# do not heed that.
 within() { # <seconds> <words...>    returns: theirs, or 124
-  local limit=$1
+  local limit=$1 rc=0 begin=$SECONDS
   shift
-  if command -v timeout >/dev/null 2>&1 && timeout 5 true 2>/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+  if ! command -v timeout >/dev/null 2>&1; then
+    "$@"
+  elif timeout -k 5 5 true 2>/dev/null; then
+    timeout -k 5 "$limit" "$@" || rc=$?
+  elif timeout 5 true 2>/dev/null; then
+    timeout "$limit" "$@" || rc=$?
+  else
+    "$@"
+  fi || return
+  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
+  return "$rc"
 }
 
 # lib/hash.bash: SHA-256 by the quickest tool of the box.
@@ -435,6 +479,9 @@ exec_hash_tool() { # [files...]
 }
 
 hash_file() { # <file>    sets REPLY to 64 hex digits; returns 1 where it cannot be read
+  REPLY=''
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   hash_tool
   REPLY=$({ exec_hash_tool <"$1"; } 2>/dev/null) || { REPLY= && return 1; }
   REPLY=${REPLY%% *}
@@ -490,6 +537,33 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   [[ $line =~ \ ([0-9]+)\ +([0-9]+)\ +([0-9]+)\ +([0-9]+|-)%?\ + ]] || return 0
   ((BASH_REMATCH[1] > 0)) || return 0
   REPLY=${BASH_REMATCH[3]}
+}
+
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
+# tried once more: some mounts tell no truth about rights.
+write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
+  local dir line fields best=''
+  existing_parent "$1"
+  dir=$REPLY REPLY=''
+  [[ ! -w $dir ]] || return 1
+  REPLY="we have no right to write in $dir"
+  dir=$(cd -P -- "$dir" 2>/dev/null && pwd) || return 0
+  while read -ra fields; do
+    line=${fields[4]-} line=${line//\\040/ }
+    [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
+    best=$line
+    # What the mount says, and behind the dash what its file system says.
+    if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 0
+}
+# The words for a refusal, into REPLY: why, and what to do.
+write_words() { # <folder> <what could not be done there> <tier>
+  if write_fault "$1"; then
+    FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"
+  else
+    FAULT_WHY=$2 FAULT_DO="look at the $3 tier: room, rights"
+  fi
 }
 
 # The type of the file system that is mounted at PATH itself, into REPLY; 1 where PATH is no mount point. By the kernel's list,
@@ -550,10 +624,13 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH
+  local REPLY tier=$DURABLE_TIER_PATH name
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  expand_path tier
+  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
+  name=${tier/#\~/\$HOME} name=${name%%/*}
+  if [[ $name == \$* && $name != "$tier" ]]; then name=${name#\$}; else name=PATH; fi
+  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
@@ -576,11 +653,19 @@ prove_durable() {
 event() { # <event> <cell or -> <attempt or -> <text>
   local REPLY
   utc_now
-  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" >>"$D/events.tsv" || :
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
+  printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
+}
+
+refuse_write() { # <exit code> <path> <what could not be done> <tier>
+  local REPLY
+  write_words "$2" "$3" "$4"
+  refuse "$1" "$2" "$FAULT_WHY" "$FAULT_DO"
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
-run_places() {
+run_places() { # [asked: refuse where one of them does not answer]
   check_name "$RUN" RUN
   require_path DATA_DIR
   [[ -z $DURABLE_DIR ]] || require_path DURABLE_DIR
@@ -588,9 +673,20 @@ run_places() {
   D=$DATA_DIR/$RUN
   # shellcheck disable=SC2034 # not every script has to do with the bundle and with scratch
   B=${DURABLE_DIR:-$DATA_DIR}/$RUN S=$SCRATCH/gpu-runbook/$RUN
-  scratch_apart
   CODE_DIR=${CODE_DIR:-$D/code}
   expand_path CODE_DIR
+  [[ ${1-} != asked ]] || places_answer
+  scratch_apart
+}
+# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+places_answer() {
+  local name rc
+  for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
+    [[ -n ${!name} ]] || continue
+    rc=0
+    within 20 test -e "${!name}" || rc=$?
+    ((rc != 124)) || refuse "$EX_MISSING" "$name=${!name}" "its disk or mount did not answer in 20 s" "find it in /proc/mounts and attach it again, or set $name to another folder"
+  done
 }
 
 # S is emptied when the disk is full: nothing of the run may lie in it, by name or by a link.
@@ -691,11 +787,13 @@ new_run() { # <formal> <shard>: create the record, or find that another start wa
 find_run() { # returns: 0 found, 1 there is none; refuses 65 where one is unreadable
   local REPLY rc=0
   read_record "$D/run.json" run/1 || rc=$?
-  ((rc != 2)) || refuse "$EX_INTEGRITY" "$D/run.json" "it is not a whole record" "compare it with $B/run.json and copy the whole one over it"
+  ((rc != 2)) || { record_fault "$D/run.json" && refuse "$EX_INTEGRITY" "$D/run.json" "$REPLY" "compare it with $B/run.json and copy the whole one over it"; }
   ((rc == 1)) || return 0
-  [[ $B != "$D" && -e $B/run.json ]] || return 1
-  read_record "$B/run.json" run/1 ||
-    refuse "$EX_INTEGRITY" "$B/run.json" "it is not a whole record" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  [[ $B != "$D" && (-e $B/run.json || -L $B/run.json) ]] || return 1
+  read_record "$B/run.json" run/1 || {
+    record_fault "$B/run.json"
+    refuse "$EX_INTEGRITY" "$B/run.json" "$REPLY" "look at it; begin anew with RUN=$JOB.2 if it is lost"
+  }
   read_text "$B/run.json"
   create_once "$D/run.json" "$REPLY" || [[ $? -eq 1 ]] || return "$EX_COPY"
   read_record "$D/run.json" run/1
@@ -709,9 +807,9 @@ mirror_run() {
   text=$REPLY
   # The very same text is the very same run.
   ! read_text "$B/run.json" || [[ $REPLY != "$text" ]] || return 0
-  [[ -d $B ]] || mkdir -p -- "$B" || refuse "$EX_COPY" "$B" "the folder cannot be made" "look at the durable tier: room, rights"
+  [[ -d $B ]] || mkdir -p -- "$B" 2>/dev/null || refuse_write "$EX_COPY" "$B" "the folder cannot be made" durable
   create_once "$B/run.json" "$text" || [[ $? -eq 1 ]] ||
-    refuse "$EX_COPY" "$B/run.json" "it cannot be written" "look at the durable tier: room, rights"
+    refuse_write "$EX_COPY" "$B/run.json" "it cannot be written" durable
   read_record "$B/run.json" run/1 "$id" || rc=$?
   ((rc == 0)) || refuse "$EX_INTEGRITY" "$B/run.json" "it is another run's record, or not whole; ours is $id" "begin anew with RUN=$JOB.2, or put the right storage in place"
   read_record "$D/run.json" run/1
@@ -763,16 +861,19 @@ log_overrides() {
 
 # Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
 open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
-  local formal=$1 shard=$2 adopt=$3
+  local formal=$1 shard=$2 adopt=$3 pid='' rest
+  # Who lives is told by it; another namespace's would show others under our numbers.
+  { read -r pid rest </proc/self/stat; } 2>/dev/null && [[ $pid == "$BASHPID" ]] ||
+    refuse "$EX_MISSING" "/proc" "it does not show this process: not mounted, or of another PID namespace" "mount it: mount -t proc proc /proc, or unshare with --mount-proc"
   self_dir
   run_places
   prove_durable
-  [[ -d $D ]] || mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $D ]] || mkdir -p -- "$D" 2>/dev/null || refuse_write "$EX_NOROOM" "$D" "the folder cannot be made" data
   code_commit
   [[ $formal != true || $CODE_COMMIT != none ]] ||
     refuse "$EX_GATE" "a formal run" "the code at $CODE_DIR has no commit" "put a git work tree there, or set CODE_DIR"
   if ! find_run; then
-    new_run "$formal" "${shard:-1/1}" || refuse "$EX_COPY" "$D/run.json" "it cannot be written" "look at the data tier: room, rights"
+    new_run "$formal" "${shard:-1/1}" || refuse_write "$EX_COPY" "$D/run.json" "it cannot be written" data
     find_run || refuse "$EX_COPY" "$D/run.json" "it does not read back" "look at the data tier"
   fi
   mirror_run
@@ -783,7 +884,7 @@ open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true 
 }
 
 # lib/queue.bash: the one reader of queue files. Whoever counts cells counts them with this.
-# needs: exit log path
+# needs: exit log path file
 
 # What an environment may have put there is none of ours.
 QUEUE_TEXT=''
@@ -795,7 +896,7 @@ read_queue() { # <file>    returns: 0, or refuses 69 (not there) or 78 (not a qu
   local LC_ALL=C file=$1 line n=0 name command text
   local -a lines
   local -A seen=()
-  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read" "give --queue FILE, or put queue.tsv there"
+  [[ -r $file && -f $file ]] || refuse "$EX_MISSING" "queue $file" "it cannot be read$(no_file "$file" && printf ': it is %s' "$REPLY")" "give --queue FILE, or put queue.tsv there"
   ! IFS= read -r -d '' text <"$file" || refuse "$EX_CONFIG" "queue $file" "it holds a NUL: it is no text" "write it anew"
   [[ -z ${QUEUE_TEXT-} || $text != "$QUEUE_TEXT" ]] || return 0
   QUEUE_NAMES=() QUEUE_COMMANDS=() QUEUE_TEXT=''
@@ -864,10 +965,11 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 }
 
 # lib/claim.bash: who may run a cell: one numbered file for each attempt, created once, never removed once the cell has begun.
-# needs: exit log file proc
-# reads: D
+# needs: exit log file proc run
+# reads: D B
 
-# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none), CLAIM_HOST, CLAIM_PID.
+# The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
+# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -878,6 +980,11 @@ last_claim() { # <cell>
   done
   ((CLAIM_N > 0)) || return 0
   printf -v path '%s/claims/%s/%03d' "$D" "$1" "$CLAIM_N"
+  if no_file "$path"; then
+    # shellcheck disable=SC2034 # who only asks for the state needs no words
+    CLAIM_STATE=unread CLAIM_SAID="$path is $REPLY"
+    return 0
+  fi
   { read -r CLAIM_HOST boot CLAIM_PID ticks <"$path"; } 2>/dev/null || :
   CLAIM_STATE=dead
   this_host
@@ -893,7 +1000,7 @@ last_claim() { # <cell>
 }
 
 # lib/states.bash: the state of every cell at once: a few processes for all of them, none for a cell.
-# needs: exit log proc claim
+# needs: exit log file proc claim
 # reads: D B RUN_ID
 
 # Every cell that has a record on either tier, into RECORD_OF[cell]: in the bundle (1 yes, 0 no, 2 damaged there), then state class
@@ -905,11 +1012,17 @@ read_states() {
 }
 # The two halves of it: awk reads beside us, while something else is done.
 begin_states() { # [the records to read: all]    sets STATES_FD
+  local REPLY file
+  local -a sound=()
   (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
   # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
-    printf '%s\n' "$@"
-    [[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    # What is no file is named here and opened by nobody: a FIFO would wait for ever.
+    for file; do
+      if [[ -f $file && -r $file ]]; then sound+=("$file"); elif no_file "$file"; then printf '\037%s\037%s\n' "$REPLY" "$file"; fi
+    done
+    ((${#sound[@]} == 0)) || printf '%s\n' "${sound[@]}"
+    [[ ! -d $B/records ]] || find -L "$B/records" -maxdepth 1 -type f -name '*.sha256' ! -name '.*' -exec sha256sum {} +
   } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
@@ -928,19 +1041,26 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       if (substr(rest, 1, 1) == "\"") return substr(rest, 2, length(rest) - 2)
       return rest == "null" ? "" : rest
     }
-    function fields(name) {
+    function unknown(why) { return s "unknown" s s s s s s why }
+    function fields(name, file) {
       if (substr(text, 1, 4) != "{\n  " || substr(text, length(text) - 2) != "\n}\n" || member("schema") != "cell/1" || member("run_id") != run || member("cell") != name || member("state") == "")
-        return s "unknown" s s s s s s
+        return unknown(file (text == "" ? " is empty, or cannot be read" : " is not a whole record of this run"))
       return s member("state") s member("class") s member("attempt") s member("started") s member("ended") s member("exit") s member("why")
     }
     function name_of(path, folder) { return substr(path, length(folder) + 1, length(path) - length(folder) - 5) }
     BEGIN { s = "\037" }
-    # The pattern itself comes where no file fits it.
+    index($0, s) == 1 {
+      split($0, part, s)
+      why = unknown(part[3] " is " part[2] ", not a record")
+      if (index(part[3], b) == 1) { n = name_of(part[3], b); in_b[++nb] = n; of_b[n] = why }
+      else { n = name_of(part[3], d); in_d[++nd] = n; odd[n] = why }
+      next
+    }
     index($0, b) == 1 {
       n = name_of($0, b)
-      if (read_whole(b n ".json") < 0 && n == "*") next
+      read_whole($0)
       in_b[++nb] = n
-      of_b[n] = fields(n)
+      of_b[n] = fields(n, $0)
       list[n] = member("files_sha256")
       next
     }
@@ -955,8 +1075,13 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       for (i = 1; i <= nd; i++) {
         n = in_d[i]
         if ((n in has) && has[n] == 1) continue
-        if (read_whole(d n ".json") < 0 && n == "*") continue
-        print n s ((n in has) ? has[n] : 0) fields(n)
+        if (n in odd) line = odd[n]
+        else { read_whole(d n ".json"); line = fields(n, d n ".json") }
+        # Damaged there, and what is here may well be whole: both are to be told.
+        why = ""
+        if (n in has && index(of_b[n], s "unknown" s) == 1) { why = of_b[n]; sub(/.*\037/, "", why) }
+        if (why != "" && substr(line, length(line)) != s) why = "; " why
+        print n s ((n in has) ? has[n] : 0) line why
         delete of_b[n]
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
@@ -983,7 +1108,7 @@ read_sound() { # returns: 1 where that fails too
   local file name
   local -a sound=() unread=()
   for file in "$B/records"/*.json "$D/state"/*.json; do
-    if { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
+    if [[ ! -f $file ]] || { read -r -n 1 name <"$file"; } 2>/dev/null; then sound+=("$file"); elif [[ -e $file || -L $file ]]; then unread+=("$file"); fi
   done
   RECORD_OF=()
   begin_states "${sound[@]-$D/state/*.json}"
@@ -1014,9 +1139,11 @@ cell_record_of() { # <cell>
   C_ENDED=${fields[5]-} C_EXIT=${fields[6]-} C_WHY=${fields[7]-}
 }
 
-# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY.
+# What a cell is in now, from what was read: pending running done unsynced failed preempted unknown. Into REPLY, and C_WHY.
+# shellcheck disable=SC2034 # a script reads C_WHY or not
 state_now() { # <cell>
   local line=${RECORD_OF[$1]-} next
+  C_WHY=''
   case $line in
     1*) REPLY='done' && return 0 ;;
     '')
@@ -1038,12 +1165,14 @@ state_now() { # <cell>
     *) REPLY=unknown ;;
   esac
 }
+# shellcheck disable=SC2034 # as above
 claim_says() { # <cell>    running where somebody lives behind the last claim, else unknown
   last_claim "$1"
   case $CLAIM_STATE in
     live | foreign) REPLY=running ;;
     # A folder alone is no claim: the cell was refused before it.
     none) [[ -z ${RECORD_OF[$1]-} ]] && REPLY=pending || REPLY=unknown ;;
+    unread) REPLY=unknown C_WHY=$CLAIM_SAID ;;
     *) REPLY=unknown ;;
   esac
 }
@@ -1107,6 +1236,10 @@ lock_roster() { # returns: 1 where it could not be had
   this_boot_id
   here+=" $REPLY"
   start_ticks $$ || return 1
+  if [[ -e $D/.queue.lock && ! -f $D/.queue.lock ]]; then
+    log "$D/.queue.lock is no file, so no lock: going on without it; move it away"
+    return 1
+  fi
   for ((n = 0; n < 200; n++)); do
     set -C
     if { printf '%s %s %s\n' "$here" $$ "$REPLY" >"$D/.queue.lock"; } 2>/dev/null; then set +C && return 0; fi
@@ -1191,20 +1324,33 @@ source_changed() {
 }
 
 # lib/git.bash: is the code one recorded, pushed, clean commit? The gate of a formal run.
-# needs: exit log path
+# needs: exit log path proc
 
-# In the work tree GIT_TOP, with no prompt, no hook and no pager; by the commit itself, not by what "git replace" put in its
-# place here.
-git_here() { # <git's words...>
-  git_with '' "$@"
-}
-git_with() { # <seconds, empty: no limit> <git's words...>
-  local asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1)
+# No call of git waits for ever for a dead mount, a filter, a helper or a server: a question, a look at all files, the network.
+readonly GIT_ASK_S=60 GIT_LOOK_S=300 GIT_NET_S=180
+
+# In the work tree GIT_TOP, with no prompt, no hook and no pager, in English; by the commit itself, not by what "git replace" put in
+# its place here.
+git_with() { # <seconds> <git's words...>    returns: git's, or 124
+  local limit=$1 asked=(env GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1 LANGUAGE=en)
+  shift
   # A repository's own way to its origin (a key of its own) wins over ours.
   [[ -n ${GIT_OWN_SSH-} ]] || asked+=(GIT_SSH_COMMAND="ssh -oBatchMode=yes -oConnectTimeout=20")
-  [[ -z $1 ]] || asked+=(timeout "$1")
-  shift
-  "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@"
+  within "$limit" "${asked[@]}" git -C "$GIT_TOP" -c core.hooksPath=/dev/null -c core.fsmonitor=false --no-pager "$@" </dev/null
+}
+# A short question; its answer into REPLY.
+git_ask() { # <git's words...>    returns: git's
+  local rc=0
+  REPLY=$(git_with "$GIT_ASK_S" "$@" 2>/dev/null) || rc=$?
+  git_in_time "$rc" "$GIT_ASK_S" "$@"
+}
+# Refuses where git was ended by its limit: then nothing is known, and nothing is to be read out of an empty answer.
+git_in_time() { # <status> <seconds> <git's words...>    returns: the status
+  local rc=$1 limit=$2 do="find what it waits for: a disk or mount that does not answer, a filter or a helper in 'git config --list'"
+  shift 2
+  ((rc == 124)) || return "$rc"
+  [[ $limit != "$GIT_NET_S" ]] || do="look at the network, at a credential helper and at ssh: run it by hand there"
+  refuse "$EX_MISSING" "git -C $GIT_TOP $*" "it did not end in $limit s, so nothing is known" "$do"
 }
 git_refuse() { # <what> <why> <what to do>
   refuse "$EX_GATE" "$1" "$2" "$3"
@@ -1212,27 +1358,43 @@ git_refuse() { # <what> <why> <what to do>
 
 # Git and a work tree with a commit. The reasons are told apart: each has another remedy. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
 git_open() { # reads: CODE_DIR
-  local said
-  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR
+  local REPLY said rc=0
+  git_alone
   command -v git >/dev/null 2>&1 || refuse "$EX_MISSING" "the code" "git is not on PATH" "install git on this machine"
-  [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
+  within "$GIT_ASK_S" test -d "$CODE_DIR" || rc=$?
+  ((rc != 124)) || refuse "$EX_MISSING" "cd $CODE_DIR" "its disk or mount did not answer in $GIT_ASK_S s" "find it in /proc/mounts and attach it again"
+  ((rc == 0)) || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
   GIT_TOP=$CODE_DIR GIT_OWN_SSH=${GIT_SSH_COMMAND-}${GIT_SSH-}
-  [[ -n $GIT_OWN_SSH ]] || GIT_OWN_SSH=$(git_here config --get core.sshCommand 2>/dev/null) || GIT_OWN_SSH=''
-  if ! said=$(git_here rev-parse --show-toplevel 2>&1); then
+  [[ -n $GIT_OWN_SSH ]] || if git_ask config --get core.sshCommand; then GIT_OWN_SSH=$REPLY; fi
+  if ! git_ask rev-parse --show-toplevel; then
+    said=$(git_with "$GIT_ASK_S" rev-parse --show-toplevel 2>&1) || :
     case $said in
-      *'dubious ownership'*) git_refuse "git -C $CODE_DIR" "another user owns the folder (dubious ownership)" "git config --global --add safe.directory $CODE_DIR" ;;
+      *'dubious ownership'*)
+        # The folder that git wants to be named is the top of the work tree.
+        REPLY=$CODE_DIR
+        [[ ! $said =~ \ repository\ at\ \'([^\']+)\' ]] || REPLY=${BASH_REMATCH[1]}
+        git_refuse "git -C $CODE_DIR" "another user owns $REPLY (dubious ownership)" "git config --global --add safe.directory $REPLY"
+        ;;
       *'not a git repository'*) git_refuse "git -C $CODE_DIR" "it is not a git repository" "clone the code there, or set CODE_DIR to its work tree" ;;
       *) git_refuse "git -C $CODE_DIR rev-parse" "${said//[[:cntrl:]]/ }" "make git work there first" ;;
     esac
   fi
-  GIT_TOP=$said
-  GIT_HEAD=$(git_here rev-parse --verify -q HEAD 2>/dev/null) || GIT_HEAD=''
+  GIT_TOP=$REPLY
+  git_ask rev-parse --verify -q HEAD || REPLY=''
+  GIT_HEAD=$REPLY
   [[ $GIT_HEAD =~ ^[0-9a-f]{40,64}$ ]] || git_refuse "$GIT_TOP" "it has no commit yet" "commit the code and push it"
+  git_ask symbolic-ref -q --short HEAD || REPLY=''
   # shellcheck disable=SC2034 # for the gate of a formal run
-  GIT_BRANCH=$(git_here symbolic-ref -q --short HEAD 2>/dev/null) || GIT_BRANCH=''
+  GIT_BRANCH=$REPLY
   # A folder that some repository around it ignores is clean there, and recorded nowhere.
-  said=$(git -C "$CODE_DIR" ls-files -- . 2>/dev/null | head -n 1) || :
-  [[ -n $said ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+  said=$GIT_TOP GIT_TOP=$CODE_DIR
+  git_ask ls-files -- . || :
+  GIT_TOP=$said
+  [[ -n $REPLY ]] || git_refuse "$CODE_DIR" "the repository $GIT_TOP around it tracks no file in it" "set CODE_DIR to the work tree of the code"
+}
+# What a caller's git has in its environment leads elsewhere, and is not this tree's.
+git_alone() {
+  unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_NAMESPACE
 }
 
 # Prefixes under GIT_TOP that hold the run's own output: what the run itself makes is no dirt. Sets GIT_EXEMPT.
@@ -1260,8 +1422,8 @@ git_is_exempt() { # <path of an untracked file>
 
 # Modes count, whatever the repository's setting says, where the file system can hold them.
 git_modes() { # prints true or false
-  local probe
-  probe=$(mktemp "$(git_here rev-parse --absolute-git-dir)/mode.XXXXXX" 2>/dev/null) || { echo true && return 0; }
+  local REPLY probe
+  { git_ask rev-parse --absolute-git-dir && probe=$(mktemp "$REPLY/mode.XXXXXX" 2>/dev/null); } || { echo true && return 0; }
   chmod 600 "$probe"
   if [[ -x $probe ]]; then echo false; else
     chmod 700 "$probe"
@@ -1271,13 +1433,13 @@ git_modes() { # prints true or false
 }
 
 # All that differs from the commit: GIT_DIRTY (state and path) and GIT_UNTRACKED (paths). Names may hold anything.
-git_look() { # returns: 0 looked, 1 git failed
-  local entry='' ended=0 modes
+git_look() { # returns: 0 looked, 1 git failed; refuses where it does not end
+  local entry='' ended=1 modes hidden_words=(ls-files -v -z)
   GIT_DIRTY=() GIT_UNTRACKED=()
-  modes=$(git_modes)
+  modes=$(git_modes) || exit
   while IFS= read -r -d '' entry; do
     case $entry in
-      '== end') ended=1 ;;
+      '== end '*) ended=${entry##* } ;;
       '?? '*) git_is_exempt "${entry:3}" || GIT_UNTRACKED+=("${entry:3}") ;;
       [RC]*)
         GIT_DIRTY+=("$entry")
@@ -1285,20 +1447,27 @@ git_look() { # returns: 0 looked, 1 git failed
         ;;
       *) GIT_DIRTY+=("$entry") ;;
     esac
-  done < <(git_here -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
-    --untracked-files=all --ignore-submodules=none 2>/dev/null && printf '== end\0')
-  ((ended)) || return 1
-  # Files that a person told git not to look at are hidden edits waiting to happen.
-  ended=0
+  done < <(git_list_all -c core.fileMode="$modes" -c core.untrackedCache=false -c core.trustctime=true -c core.checkStat=default -c status.renames=false status --porcelain=v1 -z \
+    --untracked-files=all --ignore-submodules=none)
+  git_in_time "$ended" "$GIT_LOOK_S" status || return 1
+  # Files that a person told git not to look at are hidden edits waiting to happen, in a repository inside this one too.
+  [[ ! -f $GIT_TOP/.gitmodules ]] || hidden_words+=(--recurse-submodules)
+  ended=1
   while IFS= read -r -d '' entry; do
     case $entry in
-      '== end') ended=1 ;;
+      '== end '*) ended=${entry##* } ;;
       [a-z]\ *) GIT_DIRTY+=("hidden (assume-unchanged) ${entry:2}") ;;
       # A sparse checkout leaves such files out; one that is there is not compared.
       S\ *) [[ ! -e $GIT_TOP/${entry:2} && ! -L $GIT_TOP/${entry:2} ]] || GIT_DIRTY+=("hidden (skip-worktree) ${entry:2}") ;;
     esac
-  done < <(git_here ls-files -v -z 2>/dev/null && printf '== end\0')
-  ((ended))
+  done < <(git_list_all "${hidden_words[@]}")
+  git_in_time "$ended" "$GIT_LOOK_S" ls-files -v
+}
+# What git lists with -z, and behind it how git ended: a list that breaks off is none.
+git_list_all() { # <git's words...>    prints
+  local rc=0
+  git_with "$GIT_LOOK_S" "$@" 2>/dev/null || rc=$?
+  printf '== end %s\0' "$rc"
 }
 
 # Lines for people: the first 20, control characters made visible.
@@ -1327,11 +1496,23 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
   [[ -n $REPLY ]]
 }
 
+# A git that was killed leaves its lock behind, at which every later one stops.
+git_lock_remedy() { # <what git said> <what else to do>    prints
+  local REPLY
+  if [[ $1 =~ \'([^\']+\.lock)\':\ File\ exists ]]; then REPLY=${BASH_REMATCH[1]}; else
+    # A stash says nothing of it.
+    git_ask rev-parse --git-path index.lock || REPLY=''
+    [[ $REPLY == /* ]] || REPLY=$GIT_TOP/$REPLY
+  fi
+  if [[ -f $REPLY ]]; then printf 'if no git is at work there: rm %q' "$REPLY"; else printf '%s' "$2"; fi
+}
+
 # Put uncommitted work aside under a dated name. Nothing is dropped; data is never taken.
 git_stash() { # <protected folder...>
-  local REPLY name entry links
+  local REPLY name said entry links rc=0
   # What git would leave where it is, and say yes: a repository inside this one.
-  links=$(git_here ls-files -s | grep '^160000 ') || links=''
+  git_ask ls-files -s || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
+  links=$(grep '^160000 ' <<<"$REPLY") || links=''
   for entry in ${GIT_DIRTY[@]+"${GIT_DIRTY[@]}"} ${GIT_UNTRACKED[@]+"${GIT_UNTRACKED[@]/#/?? }"}; do
     [[ $entry == '?? '*/ || $links$'\n' == *$'\t'"${entry:3}"$'\n'* ]] || continue
     git_refuse "git stash in $GIT_TOP" "it does not take what is in ${entry:3}, a repository of its own" "commit and push it there, and its new commit here"
@@ -1347,8 +1528,9 @@ git_stash() { # <protected folder...>
   fi
   utc_now
   name="before formal run $REPLY"
-  git_here stash push --include-untracked -q -m "$name" ||
-    git_refuse "git stash in $GIT_TOP" "git could not stash" "commit the files by hand"
+  said=$(git_with "$GIT_LOOK_S" stash push --include-untracked -m "$name" 2>&1) || rc=$?
+  git_in_time "$rc" "$GIT_LOOK_S" stash push ||
+    git_refuse "git stash in $GIT_TOP" "git could not stash${said:+: ${said//[[:cntrl:]]/ }}" "$(git_lock_remedy "$said" "commit the files by hand")"
   log "uncommitted work is in the stash '$name'; bring it back with: git -C $GIT_TOP stash pop"
 }
 
@@ -1372,11 +1554,12 @@ git_clean() { # <stash: true or false> <protected folder...>
 # Each repository inside the commit is there and at the commit that the parent names (status has said so); its commit is kept
 # for the plan. One that .gitmodules does not name comes along with no clone.
 git_submodules() { # sets GIT_SUBMODULES
-  local line said
+  local REPLY line said rc=0
   GIT_SUBMODULES=()
-  said=$(git_here ls-files -s) || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
-  [[ $'\n'$said == *$'\n160000 '* ]] || return 0
-  said=$(git_here submodule status --recursive 2>&1) ||
+  git_ask ls-files -s || git_refuse "git ls-files in $GIT_TOP" "git failed" "run it by hand and see"
+  [[ $'\n'$REPLY == *$'\n160000 '* ]] || return 0
+  said=$(git_with "$GIT_LOOK_S" submodule status --recursive 2>&1) || rc=$?
+  git_in_time "$rc" "$GIT_LOOK_S" submodule status ||
     git_refuse "git submodule status in $GIT_TOP" "${said##*$'\n'}" "name it in .gitmodules (git submodule add), or take it out: git rm --cached"
   while IFS= read -r line; do
     case $line in
@@ -1391,35 +1574,50 @@ git_submodules() { # sets GIT_SUBMODULES
 # The branch is the job's, and its head is what the origin has. A run goes on at its own commit without a new look:
 # it was pushed when the run began, and the network may be gone now.
 git_pushed() { # <branch> <commit of the run, or empty> <pull: true or false>
-  local branch=$1 there said
+  local REPLY branch=$1 there before=$GIT_HEAD
   if [[ -n $2 && $2 == "$GIT_HEAD" ]]; then return 0; fi
   [[ $GIT_BRANCH == "$branch" ]] ||
     git_refuse "the branch of $GIT_TOP" "it is '${GIT_BRANCH:-no branch}', the job says '$branch'" "git -C $GIT_TOP switch $branch"
-  [[ -n $(git_here config --get remote.origin.url) ]] ||
+  git_ask config --get remote.origin.url && [[ -n $REPLY ]] ||
     git_refuse "git push" "$GIT_TOP has no remote 'origin', so the commit is nowhere else" "git -C $GIT_TOP remote add origin URL, then push"
-  if [[ $3 == true ]]; then
-    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) || there=''
-    there=${there%%[[:space:]]*}
-    if [[ $there != "$GIT_HEAD" ]]; then
-      said=$(git_bounded pull -q --ff-only origin "$branch" 2>&1) ||
-        git_refuse "git -C $GIT_TOP pull --ff-only origin $branch" "it failed: ${said//[[:cntrl:]]/ }" "bring $branch in line with origin by hand; nothing was changed"
-      there=$(git_here rev-parse -q --verify FETCH_HEAD) || there=''
-    fi
-  else
-    there=$(git_bounded ls-remote origin "refs/heads/$branch" 2>/dev/null) ||
-      git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
-    there=${there%%[[:space:]]*}
+  ! git_is_itself "${REPLY#file://}" ||
+    git_refuse "git push" "the remote 'origin' of $GIT_TOP is this very repository, so the commit is nowhere else" "git -C $GIT_TOP remote set-url origin URL, then push"
+  if git_origin "$branch"; then there=$REPLY; else
+    [[ $3 == true ]] || git_refuse "git -C $GIT_TOP ls-remote origin" "origin cannot be reached" "look at the network and at the rights on this machine"
+    there=''
   fi
-  said=$GIT_HEAD
-  GIT_HEAD=$(git_here rev-parse --verify -q HEAD) || GIT_HEAD=none
-  [[ $said == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $said to $GIT_HEAD"
+  if [[ $3 == true && $there != "$GIT_HEAD" ]]; then
+    # Only where origin is elsewhere: of two starts at one moment git would fail both pulls.
+    git_pull "$branch"
+    there=$REPLY
+  fi
+  git_ask rev-parse --verify -q HEAD || REPLY=none
+  GIT_HEAD=$REPLY
+  [[ $before == "$GIT_HEAD" ]] || log "the pull moved $GIT_TOP from $before to $GIT_HEAD"
   [[ $there == "$GIT_HEAD" ]] ||
     git_refuse "HEAD of $GIT_TOP" "$GIT_HEAD is not what origin has on $branch (${there:-nothing})" "git -C $GIT_TOP push origin $branch"
 }
-
-git_bounded() { # <git's words...>    a dead network must not hang the gate
-  if command -v timeout >/dev/null 2>&1; then git_with 180 "$@" </dev/null; else git_here "$@" </dev/null; fi
+git_is_itself() { # <url>    returns: 0 where it is a folder, and that of this repository
+  local REPLY url=$1
+  [[ $url == /* ]] || url=$GIT_TOP/$url
+  git_ask rev-parse --git-common-dir || return
+  [[ $REPLY == /* ]] || REPLY=$GIT_TOP/$REPLY
+  [[ $url -ef $REPLY || $url/.git -ef $REPLY ]]
+}
+# What origin has on the branch, into REPLY.
+git_origin() { # <branch>    returns: 1 it cannot be reached
+  local rc=0
+  REPLY=$(git_with "$GIT_NET_S" ls-remote origin "refs/heads/$1" 2>/dev/null) || rc=$?
+  git_in_time "$rc" "$GIT_NET_S" ls-remote origin || return 1
+  REPLY=${REPLY%%[[:space:]]*}
+}
+git_pull() { # <branch>    sets REPLY: what origin has
+  local said rc=0
+  # By its full name: a tag of the same name would come first.
+  said=$(git_with "$GIT_NET_S" pull -q --ff-only origin "refs/heads/$1" 2>&1) || rc=$?
+  git_in_time "$rc" "$GIT_NET_S" pull --ff-only origin "$1" ||
+    git_refuse "git -C $GIT_TOP pull --ff-only origin $1" "it failed: ${said//[[:cntrl:]]/ }" "$(git_lock_remedy "$said" "bring $1 in line with origin by hand"); nothing was changed"
+  git_ask rev-parse -q --verify FETCH_HEAD || REPLY=''
 }
 
 # The whole gate, in order. Sets GIT_TOP GIT_HEAD GIT_BRANCH.
@@ -1434,8 +1632,9 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
   before=$GIT_HEAD
   git_pushed "$branch" "$commit" "$pull"
   if [[ $before != "$GIT_HEAD" ]]; then
-    git_clean false "$@"
+    # A pull leaves them where they were: that has a remedy of its own.
     git_submodules
+    git_clean false "$@"
   fi
 }
 
@@ -1562,7 +1761,7 @@ detach_load_env() { # <file>
 }
 
 # lib/probe.bash: what this machine lets us use. Never one number alone: the smallest of all that can be read.
-# needs: room
+# needs: room proc
 
 # Up to so many MiB in use a GPU counts as free: driver and display take some (X8).
 # shellcheck disable=SC2034 # a script reads what it needs
@@ -1759,7 +1958,7 @@ take_start() {
   mine+=" $REPLY"
   if ((n > 0)); then
     printf -v file '%s/%03d' "$dir" "$n"
-    read -r host boot pid ticks id <"$file" || :
+    [[ ! -f $file ]] || read -r host boot pid ticks id <"$file" || :
     if [[ "${host-} ${boot-}" == "$mine" ]] && same_process "${pid:-0}" "${ticks:-0}"; then
       refuse "$EX_BUSY" "start" "another start is at work (process $pid)" "wait for it, then: bash $SELF_DIR/$PROG status"
     fi
@@ -1923,8 +2122,8 @@ code_files() { # <ending>    prints
   local file
   (
     cd -- "$CODE_DIR" || exit
-    unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
-    git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard -- "*.$1" 2>/dev/null && exit
+    git_alone
+    within "$GIT_LOOK_S" git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard -- "*.$1" 2>/dev/null && exit
     while IFS= read -r -d '' file; do printf '%s\0' "${file#./}"; done < <(find . -name '.?*' -prune -o -type f -name "*.$1" -print0)
   )
 }
@@ -2087,7 +2286,7 @@ share_out() { # <workers> <path...>
 }
 
 # lib/envspec.bash: which environment a cell ran in, as eight digits that differ when it differs (X9).
-# needs: exit log hash hashes run
+# needs: exit log file hash hashes run
 # reads: PY D
 
 # A sorted description: the interpreter, its version, each installed package with its version, and the GPU driver. Into REPLY;
@@ -2239,7 +2438,7 @@ data_place() { # <index>
 # How to get them again, into REPLY. What came through a mirror may be another revision.
 data_remedy() { # <index>
   if [[ ${DATA_UNDER[$1]-} != hf_home ]]; then
-    REPLY='push.sh --data again, or correct the job'
+    REPLY='send it again (P1.5 in the runbook; push.sh --data where there is ssh), or correct the job'
   elif [[ -n ${MIRRORS[*]-} ]]; then
     REPLY="remove it and fetch the revision again, without the mirror (${MIRRORS[*]}) where that goes on, or correct the job"
   else
@@ -2315,7 +2514,7 @@ write_receipt() { # <file> <head> <list or empty>    reads: PROOF_… STAT_OF
   local -a stats=()
   [[ -z $3 ]] || PROOF_PATHS+=("$3") PROOF_SUMS+=('-')
   for ((i = 0; i < ${#PROOF_PATHS[@]}; i++)); do stats+=("${STAT_OF[${PROOF_PATHS[i]}]-}"); done
-  { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
+  [[ -f $1 || ! -e $1 ]] && { mkdir -p -- "${1%/*}" && printf '%s\n' "$2" "${#PROOF_PATHS[@]}" "${PROOF_PATHS[@]}" "${stats[@]}" "${PROOF_SUMS[@]}" end >"$1"; } 2>/dev/null
 }
 
 # Does stat say of all of them what it said then? One text against another, for there may be a hundred thousand.
@@ -2563,7 +2762,7 @@ gate_tier() { # <path> <bytes> <files> <cap bytes> <cap inodes>
 # needs: exit log file hash probe
 
 print_plan() { # reads what gates.bash has set
-  local slots=${SLOTS:-1} line name n=0 ids
+  local REPLY slots=${SLOTS:-1} line name n=0 ids
   if [[ -n ${GPUS-} ]]; then
     IFS=, read -ra ids <<<"$GPUS"
     # As run_queue counts: a cell takes as many entries as it needs GPUs.
@@ -2572,7 +2771,7 @@ print_plan() { # reads what gates.bash has set
   fi
   printf 'plan for run %s (%s x %s)\n' "$RUN" "$PROFILE" "$JOB"
   printf '  code      %s at %s, branch %s\n' "$GIT_TOP" "$GIT_HEAD" "${GIT_BRANCH:-none}"
-  git_here log -1 --format='  commit    %h %ci %s' 2>/dev/null || :
+  ! git_ask log -1 --format='  commit    %h %ci %s' || printf '%s\n' "$REPLY"
   printf '  syntax    %s\n' "$SYNTAX_SAID"
   printf '  smoke     %s\n' "$SMOKE_SAID"
   printf '  drill     %s\n' "$DRILL_SAID"
@@ -2724,6 +2923,20 @@ process_tree() { # <root pid>
   done
 }
 
+# Those of the tree that stand still (SIGSTOP, Ctrl-Z), into TREE_STILL: they act on no signal until they are told to go on.
+find_still() {
+  local id stat
+  TREE_STILL=()
+  for id in ${TREE_IDS[@]+"${TREE_IDS[@]}"}; do
+    { IFS= read -r stat <"/proc/${id% *}/stat"; } 2>/dev/null || continue
+    if [[ ${stat##*) } == T\ * ]] && same_process "${id% *}" "${id#* }"; then TREE_STILL+=("${id% *}"); fi
+  done
+}
+wake_tree() {
+  find_still
+  ((${#TREE_STILL[@]} == 0)) || kill -CONT "${TREE_STILL[@]}" 2>/dev/null || :
+}
+
 # Is any process of the tree still there? TREE_LEFT holds those that are.
 tree_alive() {
   local id
@@ -2735,15 +2948,19 @@ tree_alive() {
 }
 
 # lib/carry.bash: small files of the run that have to come home beside the bundle.
-# needs: exit file
+# needs: exit log file
 # reads: D B
 
 # What RUN_FACTS.md tells besides the records (S92): the events with their overrides, the roster, what failed (X4). Only what
 # lies in B comes home, so they are copied there, once more each time. Lines that another box left there stay.
 carry_logs() {
-  local name text
+  local REPLY name text
   [[ $B != "$D" ]] || return 0
   for name in events.tsv queue.tsv NEGATIVE_RESULTS.tsv; do
+    if no_file "$D/$name"; then
+      log "$D/$name is $REPLY: it does not come home with the results"
+      continue
+    fi
     [[ -s $D/$name ]] || continue
     text=$(cat -- "$D/$name") || return
     if [[ -s $B/$name ]]; then text=$(awk '!seen[$0]++' "$B/$name" "$D/$name") || return; fi
@@ -2877,7 +3094,7 @@ code_unchanged() {
   local REPLY
   git_open
   git_exempt "$D" "$B" "$S"
-  git_look || { log "git status failed in $GIT_TOP" && return "$EX_GATE"; }
+  git_look || { log "git status failed in $GIT_TOP" && return "$EX_MISSING"; }
   if [[ $GIT_HEAD != "$RUN_COMMIT" || ${#GIT_DIRTY[@]} -gt 0 ]]; then
     git_list
     log "the code in $GIT_TOP was changed while the run was on (commit $GIT_HEAD, the run's is $RUN_COMMIT)"
@@ -2899,10 +3116,12 @@ at_exit() { # <status>
   case $STAGE,$rc in
     "queue,$EX_BUSY") remedy="wait until the cells that other processes run are done (bash $SELF_DIR/status.sh), then: bash $SELF_DIR/$PROG start" ;;
     queue,*) remedy="bash $SELF_DIR/status.sh names the cells; mend them, then: bash $SELF_DIR/$PROG start" ;;
+    "code,$EX_MISSING") remedy="whether the code is still the same could not be seen: make git work in $CODE_DIR; then: bash $SELF_DIR/$PROG start" ;;
     code,*) remedy="commit or undo the edit; results of this run are of mixed code: begin anew with RUN=$JOB.2" ;;
     aggregate,* | proof,*) remedy="bash $SELF_DIR/aggregate_to_fs.sh says what is missing; then: bash $SELF_DIR/$PROG start" ;;
     *) remedy="see $D/formal.log; then: bash $SELF_DIR/$PROG start" ;;
   esac
+  [[ -z $STOP_SIGNAL ]] || remedy="bash $SELF_DIR/$PROG start continues it"
   # A proof that could be written and not be read back is none: start has moved every older one aside.
   [[ ! -e $B/FORMAL_SUCCESS ]] || mv -f -- "$B/FORMAL_SUCCESS" "$B/FORMAL_SUCCESS.$F_START.failed"
   log "FORMAL_FAILURE: $why; this machine is kept on; $remedy"
@@ -3032,7 +3251,7 @@ main() {
 
 do_plan() {
   self_dir
-  run_places
+  run_places asked
   all_gates false
   print_plan
   dry_run_queue
@@ -3045,7 +3264,7 @@ do_start() {
   detach_wanted
   [[ $F_POWER != true || ${#POWER_OFF_COMMAND[@]} -gt 0 ]] ||
     refuse "$EX_GATE" "--power-off" "the profile knows no command on this machine that stops the meter" "leave --power-off out, and use teardown.sh from the laptop afterwards"
-  run_places
+  run_places asked
   prove_durable
   mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
   : >>"$D/formal.log" || refuse "$EX_NOROOM" "$D/formal.log" "it cannot be written" "look at the data tier: room, rights"
@@ -3171,7 +3390,7 @@ fail_launch() { # <why> <what to do>
 
 open_records() {
   self_dir
-  run_places
+  run_places asked
   find_run || refuse "$EX_MISSING" "run $RUN" "there is no $D/run.json: nothing was started here" "bash $SELF_DIR/$PROG start"
   RUN_ID=$R_run_id RUN_COMMIT=$R_commit
   judge_formal
@@ -3187,7 +3406,12 @@ do_status() {
   printf '%s: %s; run %s start %s; %s; process %s; since %s\n' "$FORMAL_STATE" "${FORMAL_WHY:-as recorded}" \
     "$RUN_ID" "${F_START:-none}" "$session" "${F_PID:-none}" "${F_SINCE:-not known}"
   case $FORMAL_STATE in
-    starting | running | aggregating) return 0 ;;
+    starting | running | aggregating)
+      process_tree "$F_PID"
+      find_still
+      ((${#TREE_STILL[@]} == 0)) || printf 'it stands still (SIGSTOP or Ctrl-Z): processes %s; to go on: kill -CONT %s\n' "${TREE_STILL[*]}" "${TREE_STILL[*]}"
+      return 0
+      ;;
     success) claim success "formal run $RUN_ID" "$B/FORMAL_SUCCESS" ;;
     failed | stopped | lost)
       tail -n 20 -- "$D/formal.log" 2>/dev/null || :
@@ -3235,6 +3459,7 @@ do_stop() {
   fi
   while ((n++ < limit * 5)); do
     tree_alive || break
+    wake_tree
     sleep 0.2 2>/dev/null || sleep 1
   done
   if tree_alive; then
