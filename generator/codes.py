@@ -203,6 +203,11 @@ PROFILE = {
         "memory outlives a restart",
         "A process of tmux, screen or nohup, or a folder such as `/dev/shm`, is gone when the box has started again.",
     ),
+    "P346": (
+        "error",
+        "half a look",
+        "A look whether an action took effect has a `command` and the word that must be `absent` from what it prints; `answer` belongs to them.",
+    ),
 }
 
 JOB = {

@@ -27,7 +27,7 @@ from .rules_storage import (
     scratch_apart,
     tiers_known,
 )
-from .rules_teardown import box_is_meant, commands_once, deletes_storage, rented_is_touched
+from .rules_teardown import box_is_meant, commands_once, deletes_storage, rented_is_touched, whole_look
 from .rules_variants import depends_on_optional, names_what_may_be_missing, something_is_left
 from .secrets import named_secret, secret_in
 
@@ -404,6 +404,7 @@ PROFILE_RULES: list[Rule] = [
     rented_is_touched,
     deletes_storage,
     commands_once,
+    whole_look,
     box_is_meant,
     detach_agrees,
     outlives_the_line,

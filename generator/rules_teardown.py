@@ -69,6 +69,20 @@ def commands_once(case: Case) -> Found:
                 break
 
 
+def whole_look(case: Case) -> Found:
+    """P346: a command without the word to look for, or the word without a command."""
+    for index, action in enumerate(case.p["teardown"]["actions"]):
+        words = {"command", "absent", "answer"} & action["confirm_gone"].keys()
+        if words and not {"command", "absent"} <= words:
+            yield case.say(
+                "P346",
+                ("teardown", "actions", index, "confirm_gone"),
+                f"to look whether '{action['verb']}' took effect there is only {' and '.join(sorted(words))}",
+                "write command and absent, both, or only steps for a person",
+                True,
+            )
+
+
 def box_is_meant(case: Case) -> Found:
     """P343: it would end your own machine; P344: which box it ends is not said."""
     for index, action in enumerate(case.p["teardown"]["actions"]):

@@ -729,6 +729,8 @@ probe_gpus() {
   IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
   exec {fd}<&-
   ((rc == 124)) || rc=${said##*$'\nrc '}
+  # Who was killed has not said how it ended.
+  [[ $rc =~ ^[0-9]+$ ]] || rc=1
   said=${said%$'\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
   # "No devices were found" comes with status 0, and so may a driver mismatch.

@@ -203,24 +203,24 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "e1be15ddc53d075b5b2aba5b92efa7ad9eafe0c4ef8a34ad9da5741acdbcf0e4",
+ "box_digest": "90b4561341e14ccc6f20825981dbace174e8b96c403ae4da581e8ddf021babaa",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "38d2660d71edbf0ca4818f48c4a9ce3147d57eb8475fe0cdf14737acf6880034",
+   "sha256": "ecc36f51252fd05162d6dc3ad510b740aacea2991e739b0dc717dc59c43a24e0",
    "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "db9ff8c60da850276424c8578314d05ab52400c2a3b21e1c180f03e4007111c8",
+   "sha256": "30c64ddbdca8da5b9a6eb7e56617b1e6dba40ac6ae60f1c4234a92fd565f3e93",
    "paragraphs": "122 123 2 3 4 5 6 7 8 9 10 11 12 13 14 16 17 19 20 21 124 23 24 25 26 27 28 29 30 31 32 33 34 41 42 43 45 46 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 66 67 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 35 36 38 39 40 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 95 96 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 263 264 265 266 267 268 269 270 121"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "d2c53d9e4c603030558cac9c13cd106faa19a695a9b7e543d2a5ed8cbd903018",
+   "sha256": "6947c097b93e554d01e5712524d8aa38ff4eecaad88580cf003b23a0982d37cd",
    "paragraphs": "271 272 2 3 4 5 6 8 9 10 11 12 20 21 22 26 273 29 30 31 33 34 35 36 38 39 40 41 42 43 45 46 48 49 52 53 55 56 57 126 127 169 274 275 276 277 278 279 280 170 281 171 172 161 162 282 163 164 283 204 205 206 284 207 208 209 210 211 212 213 214 216 285 286 287 288 289 290 291 292 293 294 295 296 297 298 299 300 301 302 303 304 305 306 194 195 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 323 324 325 326 327 328 329 330 121"
   },
   {
@@ -232,13 +232,13 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "043b51577c6498b4d48e703a39ee077abe1a97b43386e2702613bb0587376a6a",
+   "sha256": "26ac6c4d5326eecfde52842bde02a9134acf682b902b73079f78435c229b6f20",
    "paragraphs": "332 333 2 3 4 5 334 335 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 124 23 24 25 26 27 28 29 30 31 32 33 34 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 336 35 36 37 38 39 40 194 195 337 338 339 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 169 274 275 276 277 340 170 281 66 67 341 342 343 344 68 307 308 309 310 311 345 346 312 347 313 348 314 315 349 204 205 206 207 208 209 210 211 212 213 214 350 351 352 353 354 355 356 357 358 359 360 139 140 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 426 427 121"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "e07bb715daacc1fba877afa384e65aecf79e2e94058e7f90c1590ce4ee923f0e",
+   "sha256": "880cac2772885219e5b522589e8bd4de4aa18d8b9b332139de69c229f184e21b",
    "paragraphs": "428 429 2 3 4 5 334 335 6 7 8 9 10 11 12 13 14 15 16 17 19 20 21 430 23 24 25 26 27 28 29 30 31 33 34 41 42 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 35 36 38 39 40 194 195 337 338 339 139 140 141 142 143 144 145 66 67 344 68 134 135 136 137 431 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 447 448 449 450 451 452 453 454 455 456 457 458 169 274 275 276 277 340 170 204 205 207 208 209 210 211 212 213 214 459 460 461 462 463 464 465 466 467 468 469 470 471 472 121"
   },
   {
@@ -924,7 +924,7 @@ write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   return 0
 }
-# The words for a refusal, into REPLY: why, and what to do.
+# The words for a refusal: FAULT_WHY and FAULT_DO.
 write_words() { # <folder> <what could not be done there> <tier>
   if write_fault "$1"; then
     FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"
@@ -5000,6 +5000,8 @@ probe_gpus() {
   IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
   exec {fd}<&-
   ((rc == 124)) || rc=${said##*$'\\nrc '}
+  # Who was killed has not said how it ended.
+  [[ $rc =~ ^[0-9]+$ ]] || rc=1
   said=${said%$'\\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
   # "No devices were found" comes with status 0, and so may a driver mismatch.
@@ -9812,7 +9814,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="152f1a106ba3b077293273f11b00dbeba4c8c016a6527bc8700fdf6b27c6b0e3": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="0aece96e7569f6a3d40cb474372fffb636e08e7f3187fe6e507dc27d69b2a1ad": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -660,7 +660,7 @@ write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   return 0
 }
-# The words for a refusal, into REPLY: why, and what to do.
+# The words for a refusal: FAULT_WHY and FAULT_DO.
 write_words() { # <folder> <what could not be done there> <tier>
   if write_fault "$1"; then
     FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"

@@ -203,24 +203,24 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "kaggle",
  "run": "demo",
  "data_dir": "/kaggle/working",
- "box_digest": "d53e6b68feaad05742930b3b93425a92facb22405cf8151cdfea3b0dcf37284b",
+ "box_digest": "032710ea404848588278800ccdf9c54e98ecf332f4bc67db98ab2b514964a710",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "51412f7369cf10f303aab1041a5858ffc118609c7989389e8ecd4721f977d4cf",
+   "sha256": "4a3339ad9fde9f557be3a9fdcfea47b72c0a151107c41497b2c5e72d8a984fdb",
    "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "592bd47688d01d85af171a66135efaa9af688330f19d6abf4113dbab84a5a707",
+   "sha256": "a1925ec4d28f03b5db2fcd0009042a8425f840a4f65b78d8bf604cbbc4b486aa",
    "paragraphs": "122 123 2 3 4 5 6 7 8 9 10 11 12 13 14 16 17 19 20 21 124 23 24 25 26 27 28 29 30 31 32 33 34 41 42 43 45 46 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 66 67 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 35 36 38 39 40 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 95 96 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 263 264 265 266 267 268 269 270 121"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "69bd0702775bd4ee6f72e82666d1dec84e8d5a7dff709184313fc6d154a44a53",
+   "sha256": "753c9eec1f7655b220a2b031bbb121505c8d00208c1f4ec1639594e010c3abe3",
    "paragraphs": "271 272 2 3 4 5 6 8 9 10 11 12 20 21 22 26 273 29 30 31 33 34 35 36 38 39 40 41 42 43 45 46 48 49 52 53 55 56 57 126 127 169 274 275 276 277 278 279 280 170 281 171 172 161 162 282 163 164 283 204 205 206 284 207 208 209 210 211 212 213 214 216 285 286 287 288 289 290 291 292 293 294 295 296 297 298 299 300 301 302 303 304 305 306 194 195 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 323 324 325 326 327 328 329 330 121"
   },
   {
@@ -232,13 +232,13 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "b4921d5c0c7505172a1669548ed66a3fe0ad39a7a67cd6a91cc2c1007c003302",
+   "sha256": "558ee97e4b28ebb63814c826e185fb78a09e69c3c22f4698d611ecd2464531be",
    "paragraphs": "332 333 2 3 4 5 334 335 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 124 23 24 25 26 27 28 29 30 31 32 33 34 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 336 35 36 37 38 39 40 194 195 337 338 339 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 169 274 275 276 277 340 170 281 66 67 341 342 343 344 68 307 308 309 310 311 345 346 312 347 313 348 314 315 349 204 205 206 207 208 209 210 211 212 213 214 350 351 352 353 354 355 356 357 358 359 360 139 140 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 426 427 121"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "81f85ffed51cb0f271a9838b1d919ca2ea26bd1605ae3b55e464011d05b332dc",
+   "sha256": "df4ed58c480ed629c327e766597506c0987f29ac95057cd8ef842274868e7d7f",
    "paragraphs": "428 429 2 3 4 5 334 335 6 7 8 9 10 11 12 13 14 15 16 17 19 20 21 430 23 24 25 26 27 28 29 30 31 33 34 41 42 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 35 36 38 39 40 194 195 337 338 339 139 140 141 142 143 144 145 66 67 344 68 134 135 136 137 431 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 447 448 449 450 451 452 453 454 455 456 457 458 169 274 275 276 277 340 170 204 205 207 208 209 210 211 212 213 214 459 460 461 462 463 464 465 466 467 468 469 470 471 472 121"
   },
   {
@@ -924,7 +924,7 @@ write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   return 0
 }
-# The words for a refusal, into REPLY: why, and what to do.
+# The words for a refusal: FAULT_WHY and FAULT_DO.
 write_words() { # <folder> <what could not be done there> <tier>
   if write_fault "$1"; then
     FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"
@@ -4996,6 +4996,8 @@ probe_gpus() {
   IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
   exec {fd}<&-
   ((rc == 124)) || rc=${said##*$'\\nrc '}
+  # Who was killed has not said how it ended.
+  [[ $rc =~ ^[0-9]+$ ]] || rc=1
   said=${said%$'\\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
   # "No devices were found" comes with status 0, and so may a driver mismatch.
@@ -9808,7 +9810,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="91639b5d170f21153ebb0b3348ecc27bd14ac5a8a207fc1853aafe4ae44d2dbf": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="029d9bb88c86c3777a4de1a02f7cc104add10b3d566355d1595cc59366fa335d": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

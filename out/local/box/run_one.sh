@@ -618,7 +618,7 @@ write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   return 0
 }
-# The words for a refusal, into REPLY: why, and what to do.
+# The words for a refusal: FAULT_WHY and FAULT_DO.
 write_words() { # <folder> <what could not be done there> <tier>
   if write_fault "$1"; then
     FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"
@@ -1862,6 +1862,8 @@ probe_gpus() {
   IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
   exec {fd}<&-
   ((rc == 124)) || rc=${said##*$'\nrc '}
+  # Who was killed has not said how it ended.
+  [[ $rc =~ ^[0-9]+$ ]] || rc=1
   said=${said%$'\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
   # "No devices were found" comes with status 0, and so may a driver mismatch.
