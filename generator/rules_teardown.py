@@ -87,7 +87,7 @@ def box_is_meant(case: Case) -> Found:
     """P343: it would end your own machine; P344: which box it ends is not said."""
     for index, action in enumerate(case.p["teardown"]["actions"]):
         words = action.get("command", [])
-        if not words or action["where"] != "laptop":
+        if not words or action.get("where", "laptop") != "laptop":
             continue
         first = next((word for word in words if word != "sudo" and word[:1] != "-"), "")
         if first.rsplit("/", 1)[-1] in HALTS:

@@ -159,7 +159,7 @@ def how(b: Bindings, action: dict) -> quote.Safe:
     """What an action is done with, as it is typed at home: its command, or its steps."""
     if "command" in action:
         # A bare `shutdown` in the table would end the reader's own machine, and the meter would run on.
-        there = 'ssh "$HOST" ' if action["where"] == "box" and b["KIND"].value in ("ssh-rental", "cloud-vm", "slurm") else ""
+        there = 'ssh "$HOST" ' if action.get("where") == "box" and b["KIND"].value in ("ssh-rental", "cloud-vm", "slurm") else ""
         return quote.code(there + " ".join(word.replace("{instance}", '"$INSTANCE"') for word in action["command"]))
     return quote.Safe("; ".join(prose(step) for step in action["steps"]))
 

@@ -11,6 +11,7 @@ import itertools
 import pytest
 import yaml
 from conftest import ROOT
+from generator import render
 from generator.diagnostics import Report
 from generator.inputs import DEFAULT_JOB, inputs, known
 
@@ -296,3 +297,37 @@ def _folder(tmp_path, name: str) -> str:
     """A folder of its own for a file: documents are cached by path."""
     (tmp_path / name).mkdir()
     return name
+
+
+def shapes(value, at=()) -> set[tuple]:
+    """Where its names stand, each list's entries as one."""
+    if isinstance(value, list):
+        return set().union(*(shapes(one, (*at, "*")) for one in value))
+    return {(*at, key) for key in value}.union(*(shapes(one, (*at, key)) for key, one in value.items())) if isinstance(value, dict) else set()
+
+
+def drop(value, shape) -> None:
+    """The name that stands there left out, in each entry of a list."""
+    if shape[0] == "*":
+        for one in value if isinstance(value, list) else []:
+            drop(one, shape[1:])
+    elif isinstance(value, dict) and shape[0] in value:
+        if shape[1:]:
+            drop(value[shape[0]], shape[1:])
+        else:
+            del value[shape[0]]
+
+
+@pytest.mark.parametrize("profile", ["runpod", "slurm"])
+def test_what_is_left_out_is_missed_by_nobody(tmp_path, profile):  # S10: a finding or the files, never a crash
+    accepted = set()
+    for shape in sorted(shapes(data(profile))):
+        p = data(profile)
+        drop(p, shape)
+        path = tmp_path / _folder(tmp_path, ".".join(shape)) / f"{profile}.yaml"
+        path.write_text(yaml.safe_dump(p, allow_unicode=True, sort_keys=False, width=1000), encoding="utf-8")
+        b = inputs(str(path), DEFAULT_JOB, (), Report())
+        if b is not None:
+            accepted.add(shape[-1])
+            render.render(b)
+    assert {"where", "note", "confidence"} <= accepted
