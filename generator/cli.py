@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from .diagnostics import Report, visible
-from .inputs import DEFAULT_JOB, FREE, Usage, default_out, docs_from, inputs, known, shown_path, without_of
+from .inputs import DEFAULT_JOB, FREE, Usage, default_out, inputs, known, shown_path, without_of
 
 __all__ = ["FREE", "run"]
 
@@ -134,7 +134,7 @@ def _compile_one(word: str, given: argparse.Namespace) -> int:
 
     target = Path(given.out) if given.out else default_out(bindings.profile_doc.name, bindings.job_doc.name, without)
     try:
-        done = write(target, bindings, render(bindings, docs_from(target)), given.force)
+        done = write(target, bindings, render(bindings), given.force)
     except TemplateBug as error:
         print(f"gpu-runbook: a bug here, not in your profile: {error}", file=sys.stderr)
         return 1

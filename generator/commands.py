@@ -12,7 +12,7 @@ from pathlib import Path
 from .bind import Bindings
 from .budget import choose
 from .diagnostics import Report, closest, visible
-from .inputs import ROOT, Usage, default_out, docs_from, inputs, known, read, shown_path, without_of
+from .inputs import ROOT, Usage, default_out, inputs, known, read, shown_path, without_of
 
 
 def check(given: argparse.Namespace) -> int:
@@ -50,11 +50,11 @@ def _bindings(profile: str, job: str, without: tuple[str, ...]) -> Bindings | No
     return bindings
 
 
-def _rendered(b: Bindings, target: Path | None = None):
+def _rendered(b: Bindings):
     from .render import TemplateBug, render
 
     try:
-        return render(b, docs_from(target)) if target else render(b)
+        return render(b)
     except TemplateBug as error:
         print(f"gpu-runbook: a bug here, not in your profile: {error}", file=sys.stderr)
         return None
@@ -68,11 +68,11 @@ def diff(given: argparse.Namespace) -> int:
     without = without_of(given.without)
     for word in given.profiles or known("profiles"):
         b = _bindings(word, given.job, without)
-        target = Path(given.out) if given.out else default_out(b.profile_doc.name, b.job_doc.name, without) if b else None
-        files = _rendered(b, target) if b else None
-        if b is None or files is None or target is None:
+        files = _rendered(b) if b else None
+        if b is None or files is None:
             worst = 1
             continue
+        target = Path(given.out) if given.out else default_out(b.profile_doc.name, b.job_doc.name, without)
         if not target.exists():
             print(f"{shown_path(target)}: not compiled yet")
             worst = 1

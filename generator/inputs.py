@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -98,12 +97,6 @@ def inputs(profile: str, job: str, without: tuple[str, ...], report: Report) -> 
 def default_out(profile: str, job: str, without: tuple[str, ...]) -> Path:
     """out/<profile>[.<job>][.no-<tier>]…; P328 keeps the mark out of a profile's own name."""
     return ROOT / "out" / ".".join([profile, *([] if job == DEFAULT_JOB else [job]), *(f"no-{name}" for name in without)])
-
-
-def docs_from(target: Path) -> str:
-    """docs/ from an output folder, for its links; empty outside of the project, where the way there would be somebody's own path."""
-    full = target.resolve()
-    return Path(os.path.relpath(ROOT / "docs", full)).as_posix() if full.is_relative_to(ROOT) else ""
 
 
 def shown_path(path: Path) -> str:

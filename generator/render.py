@@ -67,33 +67,20 @@ def scripts(kind: str) -> dict[str, tuple[str, ...]]:
     return {"box": BOX, "local": LOCAL if kind in SSH_KINDS else LOCAL_NO_SSH}
 
 
-DOCS = "../../docs"  # from a folder of out/, as the templates write it
-
-
-def render(b: Bindings, docs: str = DOCS) -> dict[str, Output]:
-    """All files by relative path. `docs` is where docs/ lies from the output folder; empty: not where a link of a page could lead."""
+def render(b: Bindings) -> dict[str, Output]:
+    """All files by relative path."""
     out: dict[str, Output] = {}
     wanted = [(f"{folder}/{name}", f"{folder}/{name}.j2") for folder, names in scripts(b["KIND"].value).items() for name in names]
     for target, template in [("RUNBOOK.md", "runbook/RUNBOOK.md.j2"), *wanted]:
         if not (TEMPLATES / template).exists():
             raise TemplateBug(f"there is no templates/{template}")
         out[target] = Output(_render_one(b, target, template).encode(), target.endswith((".sh", ".py")))
-    if docs != DOCS:
-        out["RUNBOOK.md"] = Output(_linked(out["RUNBOOK.md"].data.decode(), docs).encode())
     out["box/queue.tsv"] = Output(cells_module.queue_tsv(b.job))
     if b["KIND"].value == "notebook":
         from . import notebook
 
         out[notebook.CELL] = Output(notebook.install_cell(b, out).encode(), True)
     return out
-
-
-def _linked(page: str, docs: str) -> str:
-    """The page with its links to docs/ turned there, or without them: a link that leads nowhere helps nobody."""
-    if docs:
-        return page.replace(f"]({DOCS}/", f"]({docs}/")
-    page = page.replace(f"]({DOCS}/gotchas.md),", "](docs/gotchas.md) (`docs/gotchas.md`, where this was compiled),")
-    return re.sub(rf"\[([^][]*)\]\((?:{re.escape(DOCS)}|docs)/[^)]*\)", r"\1", page)
 
 
 def _render_one(b: Bindings, target: str, template: str) -> str:

@@ -62,6 +62,7 @@ HEADER = """#!/usr/bin/env bash
 # Generated; do not edit. Source: templates/box/x.sh.j2
 # To change it, edit the source or profiles/rental.yaml, then: make profile=rental job=sweep
 set -euo pipefail
+shopt -u failglob # an exported BASHOPTS may have it
 umask 077
 export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
 """

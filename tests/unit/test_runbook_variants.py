@@ -9,8 +9,7 @@ import re
 
 import pytest
 from conftest import ROOT
-from generator import render, runbook
-from generator.inputs import docs_from
+from generator import runbook
 from runbook_pages import HEADINGS, PHASES, PROFILES, VARIANTS, blocks, bound, every_variant, outside_fences, section, slug, text
 from test_runbook import check_bash
 
@@ -134,16 +133,3 @@ def test_the_page_agrees_with_the_matrix(profile, without):  # S25 S26: P0.2 say
         assert ("do **not** survive" in line) != stays and ("is still there after" in line) == stays, line
     else:
         assert "which survives" in line and (like == "none" or b.durable["survives"][like])
-
-
-@pytest.mark.parametrize("profile", ["runpod", "kaggle", "slurm"])
-def test_links_lead_somewhere_from_whatever_folder(profile, tmp_path):  # S5 S10 S88: out=FOLDER too, and no path of anybody's
-    b = bound(profile)
-    for folder in ("out/x", "build/demo/compiled", "x"):
-        page = render.render(b, docs_from(ROOT / folder))["RUNBOOK.md"].data.decode()
-        links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith(("#", "http"))]
-        assert links and all((ROOT / folder / link.split("#")[0]).resolve() == ROOT / "docs/gotchas.md" for link in links), folder
-    page = render.render(b, docs_from(tmp_path / "x"))["RUNBOOK.md"].data.decode()
-    assert [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith(("#", "http"))] == []
-    assert "the list of universal gotchas (`docs/gotchas.md`, where this was compiled), cited above by id." in page
-    assert str(ROOT) not in page and str(tmp_path) not in page and "see U21" in page
