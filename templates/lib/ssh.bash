@@ -13,6 +13,8 @@ box_places() { # sets D B
   D=$DATA_DIR/$RUN B=${DURABLE_DIR:-$DATA_DIR}/$RUN
 }
 box_member() { # <file> <member>    prints the text or number of a record's member
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   sed -n 's/^  "'"$2"'": "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' "$1" 2>/dev/null
 }
 

@@ -313,7 +313,8 @@ since() { # <seconds>    the figures were kept so long ago
   calm_room
   status_says
   run_record_here "$D"
-  rm -f "$D/run.json" && mkfifo "$D/run.json"
+  printf '#!/bin/sh\ncase "$*" in */run.json) exec sleep 600 ;; esac\nexec %s "$@"\n' "$(PATH=$REAL_PATH type -P sed)" >"$BOX_BIN/sed"
+  chmod +x "$BOX_BIN/sed"
   look
   verdict 69 unknown
   [[ ${lines[0]} == *'processes of the run: no answer'* && ${lines[0]} == *'data.bytes=10%'* ]]

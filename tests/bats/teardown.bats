@@ -156,6 +156,24 @@ load teardown_state
   not_acted
 }
 
+# A look that hangs would be a box that cannot be reached, for which other gates hold.
+@test "teardown: what lies in place of a claim, a record or the queue and is no file shuts it, and is never waited for (case 45 case 132)" {
+  local what file
+  mkdir -p "$D/claims/a"
+  for file in claims/a/001 run.json formal.json queue.tsv; do
+    [[ $file != run.json ]] || mv "$D/run.json" "$HOME/run.json"
+    for what in fifo folder; do
+      if [[ $what == fifo ]]; then mkfifo "$D/$file"; else mkdir "$D/$file"; fi
+      run --separate-stderr timeout -k 5 60 "$TD" terminate --run --approve "$OK" </dev/null
+      refused 77 "$D/$file" || fail_with "$file $what"
+      [[ $file != claims/* || $stderr == *"is a ${what/fifo/FIFO}, not a claim"* ]]
+      rm -rf "${D:?}/$file"
+    done
+    [[ $file != run.json ]] || mv "$HOME/run.json" "$D/run.json"
+  done
+  not_acted
+}
+
 @test "teardown: a formal run that is not over shuts it, a lost or finished one does not (F42 case 132)" {
   formal() { # <state> <pid> <ticks>
     record "$D/formal.json" 'schema:"formal/1"' "run_id:\"$RUN_ID\"" "state:\"$1\"" "host:\"$(</proc/sys/kernel/hostname)\"" \
