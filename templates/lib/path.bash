@@ -37,6 +37,17 @@ expand_path() { # <variable name>
   printf -v "$var" '%s' "$out"
 }
 
+# The first $NAME in a path that has no value here, which expand_path would refuse, into REPLY.
+unset_name() { # <path>    returns: 0, or 1 where each has one
+  local rest=$1/
+  case $rest in \~/*) rest=\$HOME${rest#\~} ;; esac
+  while [[ $rest =~ (^|/)\$([A-Za-z_][A-Za-z0-9_]*)(/.*) ]]; do
+    REPLY=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    [[ -n ${!REPLY-} ]] || return 0
+  done
+  return 1
+}
+
 # Expand, then insist: absolute, not /, not $HOME alone, no .. and no control character.
 require_path() { # <variable name>
   expand_path "$1"

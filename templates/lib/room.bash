@@ -149,13 +149,11 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH name
+  local REPLY tier=$DURABLE_TIER_PATH
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
-  name=${tier/#\~/\$HOME} name=${name%%/*}
-  if [[ $name == \$* && $name != "$tier" ]]; then name=${name#\$}; else name=PATH; fi
-  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
+  # Such a tier is nowhere, and a place that a person has named cannot lie in it.
+  if unset_name "$tier"; then tier="its \$$REPLY is not set"; else expand_path tier; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")

@@ -25,3 +25,20 @@ setup() {
   DURABLE_DIR='' run_places # one tier
   SCRATCH=$DATA_DIR/scratch run_places
 }
+
+# S47: a profile's tier may lie in $HOME, or in a storage of the person's own name.
+@test "places: a folder that a person has named needs no name that only the profile's tier has" {
+  local tier
+  DURABLE_PROOF=none
+  for tier in '~' '~/x' "\$HOME" "\$HOME/x" "/nfs/\$STORE_OF_MINE" "/nfs/\$STORE_OF_MINE/\$USER"; do
+    DURABLE_TIER_PATH=$tier
+    HOME='' run --separate-stderr durable_there
+    [[ $status -eq 0 && -z $stderr ]] || fail_with "$tier"
+  done
+  # One that has a value leads there, and the tier is proven.
+  DURABLE_TIER_PATH="\$STORE_OF_MINE" DURABLE_PROOF=marker STORE_OF_MINE=$DURABLE_DIR run --separate-stderr prove_durable
+  refused 74 '.gpu-runbook-tier is missing'
+  DURABLE_TIER_PATH="\$STORE_OF_MINE/x" DURABLE_DIR=$BATS_TEST_TMPDIR/none
+  run --separate-stderr prove_durable
+  refused 74 "\$STORE_OF_MINE is not set" 'is no folder'
+}
