@@ -109,7 +109,7 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
     lines+=("${QUEUE_NAMES[i]}"$'\t'"${QUEUE_COMMANDS[i]}")
   done
   printf -v text '%s\n' "${lines[@]}"
-  replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
+  replace_file "$D/queue.tsv" "$text" || refuse_write "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" data
   QUEUE_TEXT=$text
 }
 

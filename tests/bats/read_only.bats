@@ -19,7 +19,7 @@ tier() { # <data or durable> : it lies on the small disk
 under='mount --bind "$SMALL" "$SMALL" && mount -o remount,bind,ro "$SMALL"'
 
 @test "read-only before the start: refused by its name before any claim, and the same call goes on afterwards (S81, S108, case 29)" {
-  local one code
+  local one code name
   for one in data:73 durable:74; do
     rm -f "$Q" && export RUN=$one && RUN=${RUN%:*}
     D=$DATA_DIR/$RUN B=$DURABLE_DIR/$RUN code=${one#*:}
@@ -30,6 +30,13 @@ under='mount --bind "$SMALL" "$SMALL" && mount -o remount,bind,ro "$SMALL"'
     mount -o remount,ro "$SMALL"
     queue
     refused "$code" "$SMALL" "$SMALL is mounted read-only" "mount the ${one%:*} tier for writing again"
+    if [[ $one == data:* ]]; then
+      for name in 'formal_run.sh start' smoke.sh; do
+        # shellcheck disable=SC2086 # a script and its word
+        run --separate-stderr bash "$BOX"/$name
+        refused 73 "$SMALL is mounted read-only" 'mount the data tier for writing again' || fail_with "$name"
+      done
+    fi
     mount -o remount,rw "$SMALL"
     queue --only a
     [[ $status -eq 0 ]]
