@@ -3,9 +3,9 @@
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
-# (OWN_FAULT is not empty where what the cell has left is at fault, not the way into the bundle)
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
-# and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+# and the record is as it was; OWN_FAULT is not empty where the cell's own files are at fault, not the way into the bundle.
+# A crash in between leaves "unsynced", which aggregate repeats.
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
 check_bundled() { # <cell>    returns: 0 yes, 1 no record, 2 a record or list that does not hold; leaves R_*

@@ -122,11 +122,12 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
 }
 
 refuse_folders() { # reads make_folders' own: dirs
-  local dir
+  local dir tier=data
   for dir in "${dirs[@]}"; do
     [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || break
   done
-  refuse_write "$EX_NOROOM" "$dir" "the folder cannot be made" 'disk of this'
+  case $dir in "$D"/*) ;; "$B"/*) tier=durable ;; *) tier=scratch ;; esac
+  refuse_write "$EX_NOROOM" "$dir" "the folder cannot be made" "$tier"
 }
 
 # Room that killed attempts have kept; a living runner's stays. In a container nobody may collect the dead: they stay as zombies.

@@ -45,7 +45,8 @@ no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies the
   [[ -n $REPLY ]]
 }
 
-# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+# TEXT into a small file that we can do without: it is silent where that fails, and leaves alone what is no file, for to open a
+# FIFO for writing waits too.
 put_text() { # <file> <text>    returns: 0, or 1
   [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
 }

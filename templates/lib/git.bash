@@ -19,7 +19,7 @@ git_ask() { # <git's words...>    returns: git's
   REPLY=$(git_with "$GIT_ASK_S" "$@" 2>/dev/null) || rc=$?
   git_in_time "$rc" "$GIT_ASK_S" "$@"
 }
-# Refuses where git was ended by its limit: then nothing is known, and nothing is to be read out of an empty answer.
+# Refuses where git was ended by its limit: an empty answer would be taken for a "no".
 git_in_time() { # <status> <seconds> <git's words...>    returns: the status
   local rc=$1 limit=$2 do="find what it waits for: a disk or mount that does not answer, a filter or a helper in 'git config --list'"
   shift 2
@@ -175,7 +175,7 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
 git_lock_remedy() { # <what git said> <what else to do>    prints
   local REPLY
   if [[ $1 =~ \'([^\']+\.lock)\':\ File\ exists ]]; then REPLY=${BASH_REMATCH[1]}; else
-    # A stash says nothing of it.
+    # git stash does not name the lock.
     git_ask rev-parse --git-path index.lock || REPLY=''
     [[ $REPLY == /* ]] || REPLY=$GIT_TOP/$REPLY
   fi
@@ -307,7 +307,7 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
   before=$GIT_HEAD
   git_pushed "$branch" "$commit" "$pull"
   if [[ $before != "$GIT_HEAD" ]]; then
-    # A pull leaves them where they were: that has a remedy of its own.
+    # A pull moves no submodule. That has a remedy of its own, so it comes before "uncommitted".
     git_submodules
     git_clean false "$@"
   fi

@@ -36,7 +36,7 @@ look_gone() {
   absent=${WORDS[0]}
   put_instance "${ACTION_GONE_COMMAND[@]}"
   if [[ -n $ACTION_GONE_ANSWER ]]; then
-    # A tool that ends well where it failed has said nothing at all then.
+    # This tool ends with 0 where it failed, too: only what begins so is an answer.
     text=$(run_words 2>/dev/null) || return 2
     [[ $text == "$ACTION_GONE_ANSWER"* ]] || return 2
   else

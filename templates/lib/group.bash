@@ -45,7 +45,7 @@ lengthen_grace() {
 end_group() { # <signal>
   [[ -z ${KILLER_PID-} ]] || return 0
   signal_group "$1"
-  # One that stands still hears nothing until it goes on.
+  # A stopped process (SIGSTOP) acts on no signal until it is continued.
   signal_group CONT
   start_killer
 }

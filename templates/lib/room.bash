@@ -64,8 +64,8 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
-# tried once more: some mounts tell no truth about rights.
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. To be asked where writing has failed: on
+# some mounts the rights say no, and writing works.
 write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
   local dir line fields best=''
   existing_parent "$1"
@@ -77,7 +77,7 @@ write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
     line=${fields[4]-} line=${line//\\040/ }
     [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
     best=$line
-    # What the mount says, and behind the dash what its file system says.
+    # The options of the mount, and in the last field those of its file system.
     if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   return 0
@@ -152,7 +152,7 @@ durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    return
   local REPLY tier=$DURABLE_TIER_PATH
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  # Such a tier is nowhere, and a place that a person has named cannot lie in it.
+  # Then the tier is nowhere, and a folder that a person has named cannot lie in it.
   if unset_name "$tier"; then tier="its \$$REPLY is not set"; else expand_path tier; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||

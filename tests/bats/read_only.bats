@@ -56,6 +56,18 @@ under='mount --bind "$SMALL" "$SMALL" && mount -o remount,bind,ro "$SMALL"'
   done
 }
 
+@test "a scratch that is read-only is named, and no cell is begun (S81, S108, case 29)" {
+  export SCRATCH=$SMALL
+  cell a ok
+  mount -o remount,ro "$SMALL"
+  one a
+  refused 73 "$SMALL/gpu-runbook/r" "$SMALL is mounted read-only" 'mount the scratch tier for writing again'
+  [[ $(starts a) -eq 0 && ! -e $D/claims/a/001 ]]
+  mount -o remount,rw "$SMALL"
+  one a
+  [[ $status -eq 0 ]] && bundled a
+}
+
 @test "the data tier becomes read-only under a cell: the queue stops with its name, the rest is pending, nothing is lost (S81, S108, case 29)" {
   tier data
   export SMALL
