@@ -101,6 +101,19 @@ put() { # <what> <path>
   refused 69 'it cannot be read: it is a FIFO'
 }
 
+@test "status and aggregate: a cell that was running under a claim that is none is unknown to both (S81, case 45)" {
+  cell a ok
+  cell b ok
+  queue
+  sed -i 's/"state": "done"/"state": "running"/' "$D/state/a.json"
+  rm "$B"/records/a.*
+  put fifo "$D/claims/a/001"
+  limited status
+  [[ $status -eq 0 && $output == *"unknown    a, attempt 1, $D/claims/a/001 is a FIFO"* ]] || fail_with status
+  limited aggregate_to_fs
+  [[ $status -eq 1 && $stderr == *"a: unknown"*"$D/claims/a/001 is a FIFO, not a claim"* ]] || fail_with aggregate
+}
+
 @test "run_one: its log, its list, its marks that become a FIFO while it runs: it ends, and is no success without its log (S48, T8, case 17)" {
   local file
   for file in state/a.sha256 logs/a/.peak logs/a/attempt-001.log ../scratch; do
