@@ -1,5 +1,5 @@
 # lib/plan.bash: the plan that a formal run prints before it starts, from what the gates have read.
-# needs: exit log file hash probe
+# needs: exit log file hash probe git
 
 print_plan() { # reads what gates.bash has set
   local REPLY slots=${SLOTS:-1} line name n=0 ids
