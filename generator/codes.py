@@ -206,7 +206,7 @@ PROFILE = {
     "P346": (
         "error",
         "half a look",
-        "A look whether an action took effect has a `command` and the word that must be `absent` from what it prints; `answer` belongs to them.",
+        "A look whether an action took effect has a `command` and the word that must be `absent` from what it prints; `answer` is of use beside these two only.",
     ),
 }
 

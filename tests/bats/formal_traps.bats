@@ -224,3 +224,13 @@ private() { # <output folder of the run> : what start leaves for its detached pa
   # It was somebody's word: there is nothing to mend.
   [[ $(member "$D/FORMAL_FAILURE.json" remedy) == "bash $BOX/formal_run.sh start continues it" ]]
 }
+
+# X8 case 45: what lies in the log's place and is no file is not opened.
+@test "formal_run: a FIFO in place of its log is refused by name, and nobody waits for it" {
+  smoked
+  mkdir -p "$D"
+  rm -f "$D/formal.log"
+  mkfifo "$D/formal.log"
+  run --separate-stderr timeout 60 bash "$BOX/formal_run.sh" start
+  refused 65 "$D/formal.log" 'it is a FIFO' 'move it away'
+}

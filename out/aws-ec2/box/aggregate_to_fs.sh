@@ -123,6 +123,17 @@ expand_path() { # <variable name>
   printf -v "$var" '%s' "$out"
 }
 
+# The first $NAME in a path that has no value here, which expand_path would refuse, into REPLY.
+unset_name() { # <path>    returns: 0, or 1 where each has one
+  local rest=$1/
+  case $rest in \~/*) rest=\$HOME${rest#\~} ;; esac
+  while [[ $rest =~ (^|/)\$([A-Za-z_][A-Za-z0-9_]*)(/.*) ]]; do
+    REPLY=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    [[ -n ${!REPLY-} ]] || return 0
+  done
+  return 1
+}
+
 # Expand, then insist: absolute, not /, not $HOME alone, no .. and no control character.
 require_path() { # <variable name>
   expand_path "$1"
@@ -190,7 +201,8 @@ no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies the
   [[ -n $REPLY ]]
 }
 
-# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+# TEXT into a small file that we can do without: it is silent where that fails, and leaves alone what is no file, for to open a
+# FIFO for writing waits too.
 put_text() { # <file> <text>    returns: 0, or 1
   [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
 }
@@ -402,7 +414,7 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
@@ -642,8 +654,8 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
-# tried once more: some mounts tell no truth about rights.
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. To be asked where writing has failed: on
+# some mounts the rights say no, and writing works.
 write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
   local dir line fields best=''
   existing_parent "$1"
@@ -655,7 +667,7 @@ write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
     line=${fields[4]-} line=${line//\\040/ }
     [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
     best=$line
-    # What the mount says, and behind the dash what its file system says.
+    # The options of the mount, and in the last field those of its file system.
     if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   return 0
@@ -727,13 +739,11 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH name
+  local REPLY tier=$DURABLE_TIER_PATH
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
-  name=${tier/#\~/\$HOME} name=${name%%/*}
-  if [[ $name == \$* && $name != "$tier" ]]; then name=${name#\$}; else name=PATH; fi
-  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
+  # Then the tier is nowhere, and a folder that a person has named cannot lie in it.
+  if unset_name "$tier"; then tier="its \$$REPLY is not set"; else expand_path tier; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
@@ -781,7 +791,7 @@ run_places() { # [asked: refuse where one of them does not answer]
   [[ ${1-} != asked ]] || places_answer
   scratch_apart
 }
-# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+# A look at a folder on a dead mount never returns: a process of its own looks, and is ended (case 84).
 places_answer() {
   local name rc
   for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
@@ -937,7 +947,7 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 # reads: D B
 
 # The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
-# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
+# Unread: what lies there is no file that can be read (CLAIM_SAID tells what), so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -1143,9 +1153,9 @@ list_digest() { # into LIST_DIGEST
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
-# (OWN_FAULT is not empty where what the cell has left is at fault, not the way into the bundle)
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
-# and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+# and the record is as it was; OWN_FAULT is not empty where the cell's own files are at fault, not the way into the bundle.
+# A crash in between leaves "unsynced", which aggregate repeats.
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
 check_bundled() { # <cell>    returns: 0 yes, 1 no record, 2 a record or list that does not hold; leaves R_*
@@ -1659,7 +1669,7 @@ last, PULL_MANIFEST.json are written anew from the records there; both are read 
 --only CELL,...    judge by these cells alone: 0 where each of them is done or excepted; the manifest still tells of all
 
 exit codes: 0 every cell is done or excepted, and every file is what its record says; 1 some cell is not (the manifest
-names it and holds the finished ones); 64 usage, 65 a file or record of the bundle does not match, 69 no run here,
+names it and holds the finished ones); 64 usage, 65 a file or record of the bundle does not match, 69 no run here, 73 no room,
 74 the durable tier is not there or a copy failed, 75 another box has this run, 78 configuration
 USAGE
 }
@@ -1696,7 +1706,7 @@ bad_usage() { # <why>
 find_this_run() {
   local REPLY
   [[ -d $D || -d $B ]] || refuse "$EX_MISSING" "run $RUN" "there is no $D" "start the run first, or set RUN and DATA_DIR to it"
-  mkdir -p -- "$D/state" || refuse "$EX_NOROOM" "$D/state" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $D/state ]] || mkdir -p -- "$D/state" 2>/dev/null || refuse_write "$EX_NOROOM" "$D/state" "the folder cannot be made" data
   find_run || refuse "$EX_MISSING" "run $RUN" "$D/run.json is not there" "start the run first, or set RUN and DATA_DIR to it"
   mirror_run
   [[ -w $B ]] || can_write "$B" || refuse_write "$EX_COPY" "$B" "nothing can be written there" durable
@@ -1757,7 +1767,13 @@ settle_cell() { # <cell>
       ;;
     0:unsynced | 0:done) ;;
     0:running)
-      if cell_is_live "$cell"; then set_cell "$cell" running ''; else set_cell "$cell" unknown 'it was running, and its process is gone'; fi
+      if ! cell_is_live "$cell"; then
+        set_cell "$cell" unknown 'it was running, and its process is gone'
+      elif [[ $CLAIM_STATE == unread ]]; then
+        set_cell "$cell" unknown "$CLAIM_SAID, not a claim"
+      else
+        set_cell "$cell" running ''
+      fi
       return 0
       ;;
     *) set_cell "$cell" "$R_state" "${R_why-}" && return 0 ;;

@@ -271,7 +271,7 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
@@ -348,7 +348,7 @@ git_ask() { # <git's words...>    returns: git's
   REPLY=$(git_with "$GIT_ASK_S" "$@" 2>/dev/null) || rc=$?
   git_in_time "$rc" "$GIT_ASK_S" "$@"
 }
-# Refuses where git was ended by its limit: then nothing is known, and nothing is to be read out of an empty answer.
+# Refuses where git was ended by its limit: an empty answer would be taken for a "no".
 git_in_time() { # <status> <seconds> <git's words...>    returns: the status
   local rc=$1 limit=$2 do="find what it waits for: a disk or mount that does not answer, a filter or a helper in 'git config --list'"
   shift 2

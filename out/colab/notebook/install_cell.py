@@ -203,61 +203,61 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "90b4561341e14ccc6f20825981dbace174e8b96c403ae4da581e8ddf021babaa",
+ "box_digest": "01c7e24820d5d62ff2789bc0b324416648266395f8aca0491b4a1c7572f0c569",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
    "mode": "0700",
-   "sha256": "ecc36f51252fd05162d6dc3ad510b740aacea2991e739b0dc717dc59c43a24e0",
-   "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121"
+   "sha256": "a96b29a782edf601053e27dccb3f43bcc8a6d79f334610aa4b5cde9d4e851bf3",
+   "paragraphs": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122"
   },
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "30c64ddbdca8da5b9a6eb7e56617b1e6dba40ac6ae60f1c4234a92fd565f3e93",
-   "paragraphs": "122 123 2 3 4 5 6 7 8 9 10 11 12 13 14 16 17 19 20 21 124 23 24 25 26 27 28 29 30 31 32 33 34 41 42 43 45 46 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 66 67 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 35 36 38 39 40 194 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 95 96 237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 263 264 265 266 267 268 269 270 121"
+   "sha256": "df5ab5a5547a2832d75fcd3ee29c14a6b29838f0efdd0587b392de33db453f79",
+   "paragraphs": "123 124 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 20 21 22 125 24 25 26 27 28 29 30 31 32 33 34 35 42 43 44 46 47 48 49 50 51 52 53 54 55 56 57 58 59 126 127 128 129 130 60 61 131 132 133 134 62 63 64 65 66 67 68 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 194 36 37 39 40 41 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 96 97 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 263 264 265 266 267 268 269 270 271 122"
   },
   {
    "name": "preflight.sh",
    "mode": "0700",
-   "sha256": "6947c097b93e554d01e5712524d8aa38ff4eecaad88580cf003b23a0982d37cd",
-   "paragraphs": "271 272 2 3 4 5 6 8 9 10 11 12 20 21 22 26 273 29 30 31 33 34 35 36 38 39 40 41 42 43 45 46 48 49 52 53 55 56 57 126 127 169 274 275 276 277 278 279 280 170 281 171 172 161 162 282 163 164 283 204 205 206 284 207 208 209 210 211 212 213 214 216 285 286 287 288 289 290 291 292 293 294 295 296 297 298 299 300 301 302 303 304 305 306 194 195 307 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 323 324 325 326 327 328 329 330 121"
+   "sha256": "aa4230f96db1b705acffb579d933c9a664cbc5e6689fcc7a13a7aed41bce5c23",
+   "paragraphs": "272 273 2 3 4 5 6 8 9 10 12 13 21 22 23 27 274 30 31 32 34 35 36 37 39 40 41 42 43 44 46 47 49 50 53 54 56 57 58 127 128 170 275 276 277 278 279 280 281 171 282 172 173 162 163 283 164 165 284 205 206 207 285 208 209 210 211 212 213 214 215 217 286 287 288 289 290 291 292 293 294 295 296 297 298 299 300 301 302 303 304 305 306 307 195 196 308 309 310 311 312 313 314 315 316 317 318 319 320 321 322 323 324 325 326 327 328 329 330 331 122"
   },
   {
    "name": "queue.tsv",
    "mode": "0600",
    "sha256": "f904dac417a7100b4a04fc94902cc44517342a1c9b37deaf2a99e78cc7d1bb47",
-   "paragraphs": "331"
+   "paragraphs": "332"
   },
   {
    "name": "run_one.sh",
    "mode": "0700",
-   "sha256": "26ac6c4d5326eecfde52842bde02a9134acf682b902b73079f78435c229b6f20",
-   "paragraphs": "332 333 2 3 4 5 334 335 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 124 23 24 25 26 27 28 29 30 31 32 33 34 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 336 35 36 37 38 39 40 194 195 337 338 339 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 169 274 275 276 277 340 170 281 66 67 341 342 343 344 68 307 308 309 310 311 345 346 312 347 313 348 314 315 349 204 205 206 207 208 209 210 211 212 213 214 350 351 352 353 354 355 356 357 358 359 360 139 140 361 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 426 427 121"
+   "sha256": "60a61986d274d7148485147ed37da40dfb21945df196f653b528112c604e0340",
+   "paragraphs": "333 334 2 3 4 5 335 336 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 125 24 25 26 27 28 29 30 31 32 33 34 35 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 126 127 128 129 130 60 61 131 132 133 134 62 63 64 65 66 337 36 37 38 39 40 41 195 196 338 339 340 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 170 275 276 277 278 341 171 282 67 68 342 343 344 345 69 308 309 310 311 312 346 347 313 348 314 349 315 316 350 205 206 207 208 209 210 211 212 213 214 215 351 352 353 354 355 356 357 358 359 360 361 140 141 362 363 364 365 366 367 368 369 370 371 372 373 374 375 376 377 378 379 380 381 382 383 384 385 386 387 388 389 390 391 392 393 394 395 396 397 398 399 400 401 402 403 404 405 406 407 408 409 410 411 412 413 414 415 416 417 418 419 420 421 422 423 424 425 426 427 428 122"
   },
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "880cac2772885219e5b522589e8bd4de4aa18d8b9b332139de69c229f184e21b",
-   "paragraphs": "428 429 2 3 4 5 334 335 6 7 8 9 10 11 12 13 14 15 16 17 19 20 21 430 23 24 25 26 27 28 29 30 31 33 34 41 42 47 48 49 50 51 52 53 54 55 56 57 58 125 126 127 128 129 59 60 130 131 132 133 61 62 63 64 65 35 36 38 39 40 194 195 337 338 339 139 140 141 142 143 144 145 66 67 344 68 134 135 136 137 431 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 447 448 449 450 451 452 453 454 455 456 457 458 169 274 275 276 277 340 170 204 205 207 208 209 210 211 212 213 214 459 460 461 462 463 464 465 466 467 468 469 470 471 472 121"
+   "sha256": "1a7a7969900f754a0791409d15ad01f00dc18cad94ad3a4ba9a4a205712e996e",
+   "paragraphs": "429 430 2 3 4 5 335 336 6 7 8 9 10 11 12 13 14 15 16 17 18 20 21 22 431 24 25 26 27 28 29 30 31 32 34 35 42 43 48 49 50 51 52 53 54 55 56 57 58 59 126 127 128 129 130 60 61 131 132 133 134 62 63 64 65 66 36 37 39 40 41 195 196 338 339 340 140 141 142 143 144 145 146 67 68 345 69 135 136 137 138 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 447 448 449 450 451 452 453 454 455 456 457 458 459 170 275 276 277 278 341 171 205 206 208 209 210 211 212 213 214 215 460 461 462 463 464 465 466 467 468 469 470 471 472 473 122"
   },
   {
    "name": "session.sh",
    "mode": "0700",
-   "sha256": "da60feef1d77784b09a6d454c5224bc43cd357edde66196fbef7e238f65786f4",
-   "paragraphs": "473 474 2 3 4 5 6 8 9 10 11 12 13 16 20 23 25 26 475 41 48 49 29 52 53 55 56 57 58 139 140 476 477 478 479 480 481 482 483 484 485 486 487 488 489 490 491 492 493 494 121"
+   "sha256": "c936f9d19d1a7bbe8f409e4d05a169d9b3d2524858591f704318e575e3ad0c28",
+   "paragraphs": "474 475 2 3 4 5 6 8 9 10 12 13 14 17 21 24 26 27 476 42 49 50 30 53 54 56 57 58 59 140 141 477 478 479 480 481 482 483 484 485 486 487 488 489 490 491 492 493 494 495 122"
   },
   {
    "name": "smoke.sh",
    "mode": "0700",
-   "sha256": "15992ac2226e35907cf237606b326c3b0c3025aa8bc617eb15d506abd8eac503",
-   "paragraphs": "495 496 2 3 4 5 6 7 8 9 10 11 12 13 15 16 17 20 21 22 26 497 28 29 30 31 32 33 34 35 498 41 52 53 55 56 57 58 125 146 147 148 149 150 151 152 153 194 195 337 338 339 499 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 237 238 515 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 533 534 535 536 537 538 539 540 541 542 543 544 545 546 547 169 274 275 276 277 340 170 307 308 309 310 311 345 312 347 313 314 315 548 549 550 551 552 553 554 121"
+   "sha256": "6447e4fb7b86d603d8083b03980c10011858604cf12d86d7bb2bdb3beafb644f",
+   "paragraphs": "496 497 2 3 4 5 6 7 8 9 10 12 13 14 16 17 18 21 22 23 27 498 29 30 31 32 33 34 35 36 499 42 43 48 53 54 55 56 57 58 59 126 147 148 149 150 151 152 153 154 195 196 338 339 340 500 501 502 503 504 505 506 507 508 509 510 511 512 513 514 515 238 239 516 517 518 519 520 521 522 523 524 525 526 527 528 529 530 531 532 533 534 535 536 537 538 539 540 541 542 543 544 545 546 547 548 170 275 276 277 278 341 171 308 309 310 311 312 346 313 348 314 315 316 549 550 551 552 553 554 555 122"
   },
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "ca61d473d37ea1960653b4beaf39cc500fdcc38fad863b9da1f7a0e3d3151225",
-   "paragraphs": "555 556 2 3 4 5 6 7 8 9 10 11 12 14 16 20 21 557 24 25 26 27 28 29 30 31 32 41 42 43 45 46 52 53 55 56 57 58 61 62 63 64 65 66 67 134 135 136 137 138 173 175 176 177 178 558 559 560 561 562 563 564 565 566 567 568 569 121"
+   "sha256": "80a45272d72502dcd517d0bdb933ad1563177d5c42902c0bdaa9cadcc76bf66d",
+   "paragraphs": "556 557 2 3 4 5 6 7 8 9 10 12 13 15 17 21 22 558 25 26 27 28 29 30 31 32 33 42 43 44 46 47 53 54 56 57 58 59 62 63 64 65 66 67 68 135 136 137 138 139 174 176 177 178 179 559 560 561 562 563 564 565 566 567 568 569 570 122"
   }
  ]
 }
@@ -387,6 +387,17 @@ expand_path() { # <variable name>
   printf -v "$var" '%s' "$out"
 }
 
+# The first $NAME in a path that has no value here, which expand_path would refuse, into REPLY.
+unset_name() { # <path>    returns: 0, or 1 where each has one
+  local rest=$1/
+  case $rest in \\~/*) rest=\\$HOME${rest#\\~} ;; esac
+  while [[ $rest =~ (^|/)\\$([A-Za-z_][A-Za-z0-9_]*)(/.*) ]]; do
+    REPLY=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    [[ -n ${!REPLY-} ]] || return 0
+  done
+  return 1
+}
+
 # Expand, then insist: absolute, not /, not $HOME alone, no .. and no control character.
 require_path() { # <variable name>
   expand_path "$1"
@@ -454,7 +465,8 @@ no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies the
   [[ -n $REPLY ]]
 }
 
-# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+# TEXT into a small file that we can do without: it is silent where that fails, and leaves alone what is no file, for to open a
+# FIFO for writing waits too.
 put_text() { # <file> <text>    returns: 0, or 1
   [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
 }
@@ -666,7 +678,7 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
@@ -906,8 +918,8 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
-# tried once more: some mounts tell no truth about rights.
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. To be asked where writing has failed: on
+# some mounts the rights say no, and writing works.
 write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
   local dir line fields best=''
   existing_parent "$1"
@@ -919,7 +931,7 @@ write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
     line=${fields[4]-} line=${line//\\\\040/ }
     [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
     best=$line
-    # What the mount says, and behind the dash what its file system says.
+    # The options of the mount, and in the last field those of its file system.
     if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   return 0
@@ -991,13 +1003,11 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH name
+  local REPLY tier=$DURABLE_TIER_PATH
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
-  name=${tier/#\\~/\\$HOME} name=${name%%/*}
-  if [[ $name == \\$* && $name != "$tier" ]]; then name=${name#\\$}; else name=PATH; fi
-  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
+  # Then the tier is nowhere, and a folder that a person has named cannot lie in it.
+  if unset_name "$tier"; then tier="its \\$$REPLY is not set"; else expand_path tier; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
@@ -1045,7 +1055,7 @@ run_places() { # [asked: refuse where one of them does not answer]
   [[ ${1-} != asked ]] || places_answer
   scratch_apart
 }
-# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+# A look at a folder on a dead mount never returns: a process of its own looks, and is ended (case 84).
 places_answer() {
   local name rc
   for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
@@ -1201,7 +1211,7 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 # reads: D B
 
 # The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
-# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
+# Unread: what lies there is no file that can be read (CLAIM_SAID tells what), so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -1407,9 +1417,9 @@ list_digest() { # into LIST_DIGEST
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
-# (OWN_FAULT is not empty where what the cell has left is at fault, not the way into the bundle)
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
-# and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+# and the record is as it was; OWN_FAULT is not empty where the cell's own files are at fault, not the way into the bundle.
+# A crash in between leaves "unsynced", which aggregate repeats.
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
 check_bundled() { # <cell>    returns: 0 yes, 1 no record, 2 a record or list that does not hold; leaves R_*
@@ -1923,7 +1933,7 @@ last, PULL_MANIFEST.json are written anew from the records there; both are read 
 --only CELL,...    judge by these cells alone: 0 where each of them is done or excepted; the manifest still tells of all
 
 exit codes: 0 every cell is done or excepted, and every file is what its record says; 1 some cell is not (the manifest
-names it and holds the finished ones); 64 usage, 65 a file or record of the bundle does not match, 69 no run here,
+names it and holds the finished ones); 64 usage, 65 a file or record of the bundle does not match, 69 no run here, 73 no room,
 74 the durable tier is not there or a copy failed, 75 another box has this run, 78 configuration
 USAGE
 }
@@ -1960,7 +1970,7 @@ bad_usage() { # <why>
 find_this_run() {
   local REPLY
   [[ -d $D || -d $B ]] || refuse "$EX_MISSING" "run $RUN" "there is no $D" "start the run first, or set RUN and DATA_DIR to it"
-  mkdir -p -- "$D/state" || refuse "$EX_NOROOM" "$D/state" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $D/state ]] || mkdir -p -- "$D/state" 2>/dev/null || refuse_write "$EX_NOROOM" "$D/state" "the folder cannot be made" data
   find_run || refuse "$EX_MISSING" "run $RUN" "$D/run.json is not there" "start the run first, or set RUN and DATA_DIR to it"
   mirror_run
   [[ -w $B ]] || can_write "$B" || refuse_write "$EX_COPY" "$B" "nothing can be written there" durable
@@ -2021,7 +2031,13 @@ settle_cell() { # <cell>
       ;;
     0:unsynced | 0:done) ;;
     0:running)
-      if cell_is_live "$cell"; then set_cell "$cell" running ''; else set_cell "$cell" unknown 'it was running, and its process is gone'; fi
+      if ! cell_is_live "$cell"; then
+        set_cell "$cell" unknown 'it was running, and its process is gone'
+      elif [[ $CLAIM_STATE == unread ]]; then
+        set_cell "$cell" unknown "$CLAIM_SAID, not a claim"
+      else
+        set_cell "$cell" running ''
+      fi
       return 0
       ;;
     *) set_cell "$cell" "$R_state" "${R_why-}" && return 0 ;;
@@ -2372,7 +2388,7 @@ log_overrides() {
 # Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
 open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
   local formal=$1 shard=$2 adopt=$3 pid='' rest
-  # Who lives is told by it; another namespace's would show others under our numbers.
+  # It tells which processes live; that of another PID namespace shows other processes under our numbers.
   { read -r pid rest </proc/self/stat; } 2>/dev/null && [[ $pid == "$BASHPID" ]] ||
     refuse "$EX_MISSING" "/proc" "it does not show this process: not mounted, or of another PID namespace" "mount it: mount -t proc proc /proc, or unshare with --mount-proc"
   self_dir
@@ -2707,7 +2723,7 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
     lines+=("${QUEUE_NAMES[i]}"$'\\t'"${QUEUE_COMMANDS[i]}")
   done
   printf -v text '%s\\n' "${lines[@]}"
-  replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
+  replace_file "$D/queue.tsv" "$text" || refuse_write "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" data
   QUEUE_TEXT=$text
 }
 
@@ -2738,7 +2754,7 @@ git_ask() { # <git's words...>    returns: git's
   REPLY=$(git_with "$GIT_ASK_S" "$@" 2>/dev/null) || rc=$?
   git_in_time "$rc" "$GIT_ASK_S" "$@"
 }
-# Refuses where git was ended by its limit: then nothing is known, and nothing is to be read out of an empty answer.
+# Refuses where git was ended by its limit: an empty answer would be taken for a "no".
 git_in_time() { # <status> <seconds> <git's words...>    returns: the status
   local rc=$1 limit=$2 do="find what it waits for: a disk or mount that does not answer, a filter or a helper in 'git config --list'"
   shift 2
@@ -2894,7 +2910,7 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
 git_lock_remedy() { # <what git said> <what else to do>    prints
   local REPLY
   if [[ $1 =~ \\'([^\\']+\\.lock)\\':\\ File\\ exists ]]; then REPLY=${BASH_REMATCH[1]}; else
-    # A stash says nothing of it.
+    # git stash does not name the lock.
     git_ask rev-parse --git-path index.lock || REPLY=''
     [[ $REPLY == /* ]] || REPLY=$GIT_TOP/$REPLY
   fi
@@ -3026,7 +3042,7 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
   before=$GIT_HEAD
   git_pushed "$branch" "$commit" "$pull"
   if [[ $before != "$GIT_HEAD" ]]; then
-    # A pull leaves them where they were: that has a remedy of its own.
+    # A pull moves no submodule. That has a remedy of its own, so it comes before "uncommitted".
     git_submodules
     git_clean false "$@"
   fi
@@ -4042,7 +4058,7 @@ gate_tier() { # <path> <bytes> <files> <cap bytes> <cap inodes>
 }
 
 # lib/plan.bash: the plan that a formal run prints before it starts, from what the gates have read.
-# needs: exit log file hash probe
+# needs: exit log file hash probe git
 
 print_plan() { # reads what gates.bash has set
   local REPLY slots=${SLOTS:-1} line name n=0 ids
@@ -4528,8 +4544,9 @@ do_start() {
     refuse "$EX_GATE" "--power-off" "the profile knows no command on this machine that stops the meter" "leave --power-off out, and use teardown.sh from the laptop afterwards"
   run_places asked
   prove_durable
-  mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
-  : >>"$D/formal.log" || refuse "$EX_NOROOM" "$D/formal.log" "it cannot be written" "look at the data tier: room, rights"
+  [[ -d $D ]] || mkdir -p -- "$D" 2>/dev/null || refuse_write "$EX_NOROOM" "$D" "the folder cannot be made" data
+  ! no_file "$D/formal.log" || refuse "$EX_INTEGRITY" "$D/formal.log" "it is $REPLY, and a file of ours is to be there" "look at what made it, and move it away"
+  { : >>"$D/formal.log"; } 2>/dev/null || refuse_write "$EX_NOROOM" "$D/formal.log" "it cannot be written" data
   all_gates true
   F_SESSION=$DETACH_WORKS
   [[ $F_SESSION == "$DETACH" ]] || log "falling back from $DETACH to $F_SESSION"
@@ -4857,7 +4874,7 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
@@ -4990,17 +5007,17 @@ probe_gpus() {
   local said='' rc=0 line fd
   GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
   command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
-  # By a pipe that we let go: one that hangs in the kernel ends by no signal, and who waits for it hangs too (case 80).
+  # Through a pipe, which we can leave: no signal ends a query that hangs in the kernel, and whoever waits for it hangs too (case 80).
   exec {fd}< <(
     exec 2>&1 </dev/null
     within 20 nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits || rc=$?
     printf '\\nrc %s' "$rc"
   )
-  # It ends with the pipe, and that without a NUL: status 1.
+  # At the end of the pipe read has 1, for no NUL comes; above 128 its time is over.
   IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
   exec {fd}<&-
   ((rc == 124)) || rc=${said##*$'\\nrc '}
-  # Who was killed has not said how it ended.
+  # Killed before it could print its status.
   [[ $rc =~ ^[0-9]+$ ]] || rc=1
   said=${said%$'\\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
@@ -6332,7 +6349,7 @@ lengthen_grace() {
 end_group() { # <signal>
   [[ -z ${KILLER_PID-} ]] || return 0
   signal_group "$1"
-  # One that stands still hears nothing until it goes on.
+  # A stopped process (SIGSTOP) acts on no signal until it is continued.
   signal_group CONT
   start_killer
 }
@@ -6939,11 +6956,12 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
 }
 
 refuse_folders() { # reads make_folders' own: dirs
-  local dir
+  local dir tier=data
   for dir in "${dirs[@]}"; do
     [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || break
   done
-  refuse_write "$EX_NOROOM" "$dir" "the folder cannot be made" 'disk of this'
+  case $dir in "$D"/*) ;; "$B"/*) tier=durable ;; *) tier=scratch ;; esac
+  refuse_write "$EX_NOROOM" "$dir" "the folder cannot be made" "$tier"
 }
 
 # Room that killed attempts have kept; a living runner's stays. In a container nobody may collect the dead: they stay as zombies.
@@ -7349,7 +7367,7 @@ main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
   open_outputs
-  # A person's environment may have one.
+  # The caller's environment may have a STAGE.
   STAGE=''
   # Until the cell begins nothing of ours stays, whatever ends us: whoever looks again may find that another has run it.
   trap drop_room EXIT
@@ -8194,7 +8212,7 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
@@ -9558,7 +9576,7 @@ main() {
   read_secrets
   prove_proxy
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
-  mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $D ]] || mkdir -p -- "$D" 2>/dev/null || refuse_write "$EX_NOROOM" "$D" "the folder cannot be made" data
   box_digest "$SELF_DIR" || refuse "$EX_MISSING" "$SELF_DIR" "its files cannot be read" "copy the whole folder box/ again"
   SELF_QUEUE=$SELF_DIR/queue.tsv SMOKE_WHERE=box SMOKE_RECORD=$D/smoke.json SMOKE_ROOT=$SCRATCH/gpu-runbook SMOKE_BOX_DIGEST=$REPLY
   [[ -n $SMOKE_WAIVER ]] || smoke_names
@@ -9814,7 +9832,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="0aece96e7569f6a3d40cb474372fffb636e08e7f3187fe6e507dc27d69b2a1ad": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="0f23450cc4f82816001d6a0647d5a2d6045a06932f8372a005993254a4fe2535": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -190,6 +190,17 @@ expand_path() { # <variable name>
   printf -v "$var" '%s' "$out"
 }
 
+# The first $NAME in a path that has no value here, which expand_path would refuse, into REPLY.
+unset_name() { # <path>    returns: 0, or 1 where each has one
+  local rest=$1/
+  case $rest in \~/*) rest=\$HOME${rest#\~} ;; esac
+  while [[ $rest =~ (^|/)\$([A-Za-z_][A-Za-z0-9_]*)(/.*) ]]; do
+    REPLY=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    [[ -n ${!REPLY-} ]] || return 0
+  done
+  return 1
+}
+
 # Expand, then insist: absolute, not /, not $HOME alone, no .. and no control character.
 require_path() { # <variable name>
   expand_path "$1"
@@ -257,7 +268,8 @@ no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies the
   [[ -n $REPLY ]]
 }
 
-# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+# TEXT into a small file that we can do without: it is silent where that fails, and leaves alone what is no file, for to open a
+# FIFO for writing waits too.
 put_text() { # <file> <text>    returns: 0, or 1
   [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
 }
@@ -478,7 +490,7 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
@@ -600,8 +612,8 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
-# tried once more: some mounts tell no truth about rights.
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. To be asked where writing has failed: on
+# some mounts the rights say no, and writing works.
 write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
   local dir line fields best=''
   existing_parent "$1"
@@ -613,7 +625,7 @@ write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
     line=${fields[4]-} line=${line//\\040/ }
     [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
     best=$line
-    # What the mount says, and behind the dash what its file system says.
+    # The options of the mount, and in the last field those of its file system.
     if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   return 0
@@ -685,13 +697,11 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH name
+  local REPLY tier=$DURABLE_TIER_PATH
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
-  name=${tier/#\~/\$HOME} name=${name%%/*}
-  if [[ $name == \$* && $name != "$tier" ]]; then name=${name#\$}; else name=PATH; fi
-  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
+  # Then the tier is nowhere, and a folder that a person has named cannot lie in it.
+  if unset_name "$tier"; then tier="its \$$REPLY is not set"; else expand_path tier; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
@@ -739,7 +749,7 @@ run_places() { # [asked: refuse where one of them does not answer]
   [[ ${1-} != asked ]] || places_answer
   scratch_apart
 }
-# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+# A look at a folder on a dead mount never returns: a process of its own looks, and is ended (case 84).
 places_answer() {
   local name rc
   for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
@@ -923,7 +933,7 @@ log_overrides() {
 # Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
 open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
   local formal=$1 shard=$2 adopt=$3 pid='' rest
-  # Who lives is told by it; another namespace's would show others under our numbers.
+  # It tells which processes live; that of another PID namespace shows other processes under our numbers.
   { read -r pid rest </proc/self/stat; } 2>/dev/null && [[ $pid == "$BASHPID" ]] ||
     refuse "$EX_MISSING" "/proc" "it does not show this process: not mounted, or of another PID namespace" "mount it: mount -t proc proc /proc, or unshare with --mount-proc"
   self_dir
@@ -1430,9 +1440,9 @@ list_digest() { # into LIST_DIGEST
 # reads: D B RUN_ID DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF
 #
 # Who runs a cell writes D/state/<cell>.json with state "unsynced" (exit 0, evidence there), then calls sync_cell:
-# (OWN_FAULT is not empty where what the cell has left is at fault, not the way into the bundle)
 # on 0 both that record and B/records/<cell>.json say done; on 73, 74 or 65 nothing in B was replaced by worse,
-# and the record is as it was. A crash in between leaves "unsynced", which aggregate repeats.
+# and the record is as it was; OWN_FAULT is not empty where the cell's own files are at fault, not the way into the bundle.
+# A crash in between leaves "unsynced", which aggregate repeats.
 
 # Is a cell committed: does B's record say done in this run, over the digest list that lies beside it?
 check_bundled() { # <cell>    returns: 0 yes, 1 no record, 2 a record or list that does not hold; leaves R_*
@@ -1852,17 +1862,17 @@ probe_gpus() {
   local said='' rc=0 line fd
   GPU_STATE=unknown GPU_COUNT='' GPU_LINES=() GPU_WHY=''
   command -v nvidia-smi >/dev/null 2>&1 || { GPU_STATE=none GPU_COUNT=0 GPU_WHY="no nvidia-smi on PATH" && return 0; }
-  # By a pipe that we let go: one that hangs in the kernel ends by no signal, and who waits for it hangs too (case 80).
+  # Through a pipe, which we can leave: no signal ends a query that hangs in the kernel, and whoever waits for it hangs too (case 80).
   exec {fd}< <(
     exec 2>&1 </dev/null
     within 20 nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used --format=csv,noheader,nounits || rc=$?
     printf '\nrc %s' "$rc"
   )
-  # It ends with the pipe, and that without a NUL: status 1.
+  # At the end of the pipe read has 1, for no NUL comes; above 128 its time is over.
   IFS= read -r -d '' -t 30 -u "$fd" said || { (($? <= 128)) || rc=124; }
   exec {fd}<&-
   ((rc == 124)) || rc=${said##*$'\nrc '}
-  # Who was killed has not said how it ended.
+  # Killed before it could print its status.
   [[ $rc =~ ^[0-9]+$ ]] || rc=1
   said=${said%$'\nrc '*}
   ((rc != 124)) || { GPU_WHY="nvidia-smi did not answer in 20 s" && return 0; }
@@ -1886,7 +1896,7 @@ probe_gpus() {
 # reads: D B
 
 # The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
-# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
+# Unread: what lies there is no file that can be read (CLAIM_SAID tells what), so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -2573,7 +2583,7 @@ lengthen_grace() {
 end_group() { # <signal>
   [[ -z ${KILLER_PID-} ]] || return 0
   signal_group "$1"
-  # One that stands still hears nothing until it goes on.
+  # A stopped process (SIGSTOP) acts on no signal until it is continued.
   signal_group CONT
   start_killer
 }
@@ -3180,11 +3190,12 @@ make_folders() { # sets STAGE, the folder in which the copy will be made
 }
 
 refuse_folders() { # reads make_folders' own: dirs
-  local dir
+  local dir tier=data
   for dir in "${dirs[@]}"; do
     [[ -d $dir ]] || mkdir -p -- "$dir" 2>/dev/null || break
   done
-  refuse_write "$EX_NOROOM" "$dir" "the folder cannot be made" 'disk of this'
+  case $dir in "$D"/*) ;; "$B"/*) tier=durable ;; *) tier=scratch ;; esac
+  refuse_write "$EX_NOROOM" "$dir" "the folder cannot be made" "$tier"
 }
 
 # Room that killed attempts have kept; a living runner's stays. In a container nobody may collect the dead: they stay as zombies.
@@ -3590,7 +3601,7 @@ main() {
   case ${1-} in -h | --help) usage && return 0 ;; esac
   parse_words "$@" || { usage >&2 && return "$EX_USAGE"; }
   open_outputs
-  # A person's environment may have one.
+  # The caller's environment may have a STAGE.
   STAGE=''
   # Until the cell begins nothing of ours stays, whatever ends us: whoever looks again may find that another has run it.
   trap drop_room EXIT

@@ -192,7 +192,8 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
-# TEXT into a small file that may be lost. Nothing is said, and what is no file is left alone: to write into a FIFO waits too.
+# TEXT into a small file that we can do without: it is silent where that fails, and leaves alone what is no file, for to open a
+# FIFO for writing waits too.
 put_text() { # <file> <text>    returns: 0, or 1
   [[ ! -e $1 || -f $1 ]] && { printf '%s' "$2" >"$1"; } 2>/dev/null
 }
@@ -300,7 +301,7 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
@@ -383,6 +384,40 @@ end_stat() {
 # lib/room.bash: bytes and inodes that are free, and whether a tier is really there.
 # needs: exit log path proc
 
+# The nearest folder above PATH (or PATH itself) that exists, into REPLY.
+existing_parent() { # <path>
+  REPLY=$1
+  while [[ -n $REPLY && ! -e $REPLY ]]; do REPLY=${REPLY%/*}; done
+  REPLY=${REPLY:-/}
+}
+
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. To be asked where writing has failed: on
+# some mounts the rights say no, and writing works.
+write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
+  local dir line fields best=''
+  existing_parent "$1"
+  dir=$REPLY REPLY=''
+  [[ ! -w $dir ]] || return 1
+  REPLY="we have no right to write in $dir"
+  dir=$(cd -P -- "$dir" 2>/dev/null && pwd) || return 0
+  while read -ra fields; do
+    line=${fields[4]-} line=${line//\\040/ }
+    [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
+    best=$line
+    # The options of the mount, and in the last field those of its file system.
+    if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
+  done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
+  return 0
+}
+# The words for a refusal: FAULT_WHY and FAULT_DO.
+write_words() { # <folder> <what could not be done there> <tier>
+  if write_fault "$1"; then
+    FAULT_WHY="$2: $REPLY" FAULT_DO="mount the $3 tier for writing again (dmesg says why it is not), or mend its rights; then the same call"
+  else
+    FAULT_WHY=$2 FAULT_DO="look at the $3 tier: room, rights"
+  fi
+}
+
 # lib/run.bash: the run: its folders, its record, its events (docs/contracts.md, sections 1 and 3).
 # needs: exit log path file record proc hash room
 
@@ -393,6 +428,12 @@ event() { # <event> <cell or -> <attempt or -> <text>
   # What is no file is not opened: a FIFO would wait for ever.
   [[ -f $D/events.tsv || ! -e $D/events.tsv ]] || return 0
   printf '%s\t%s\t%s\t%s\t%s\n' "$REPLY" "$1" "$2" "$3" "${4//[[:cntrl:]]/ }" 2>/dev/null >>"$D/events.tsv" || :
+}
+
+refuse_write() { # <exit code> <path> <what could not be done> <tier>
+  local REPLY
+  write_words "$2" "$3" "$4"
+  refuse "$1" "$2" "$FAULT_WHY" "$FAULT_DO"
 }
 
 # The run's folders from the bound values and the environment: D, B, S. Makes nothing.
@@ -409,7 +450,7 @@ run_places() { # [asked: refuse where one of them does not answer]
   [[ ${1-} != asked ]] || places_answer
   scratch_apart
 }
-# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+# A look at a folder on a dead mount never returns: a process of its own looks, and is ended (case 84).
 places_answer() {
   local name rc
   for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
@@ -483,7 +524,7 @@ git_ask() { # <git's words...>    returns: git's
   REPLY=$(git_with "$GIT_ASK_S" "$@" 2>/dev/null) || rc=$?
   git_in_time "$rc" "$GIT_ASK_S" "$@"
 }
-# Refuses where git was ended by its limit: then nothing is known, and nothing is to be read out of an empty answer.
+# Refuses where git was ended by its limit: an empty answer would be taken for a "no".
 git_in_time() { # <status> <seconds> <git's words...>    returns: the status
   local rc=$1 limit=$2 do="find what it waits for: a disk or mount that does not answer, a filter or a helper in 'git config --list'"
   shift 2
@@ -1976,7 +2017,7 @@ main() {
   read_secrets
   prove_proxy
   [[ -d $CODE_DIR ]] || refuse "$EX_MISSING" "cd $CODE_DIR" "the folder is not there" "put the code there, or set CODE_DIR to its work tree"
-  mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
+  [[ -d $D ]] || mkdir -p -- "$D" 2>/dev/null || refuse_write "$EX_NOROOM" "$D" "the folder cannot be made" data
   box_digest "$SELF_DIR" || refuse "$EX_MISSING" "$SELF_DIR" "its files cannot be read" "copy the whole folder box/ again"
   SELF_QUEUE=$SELF_DIR/queue.tsv SMOKE_WHERE=box SMOKE_RECORD=$D/smoke.json SMOKE_ROOT=$SCRATCH/gpu-runbook SMOKE_BOX_DIGEST=$REPLY
   [[ -n $SMOKE_WAIVER ]] || smoke_names

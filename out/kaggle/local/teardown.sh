@@ -282,6 +282,25 @@ flush() { # <path...>    returns: 0 or 74
   sync
 }
 
+# What lies at PATH and is no file that we may read, in words, into REPLY. None of it is ever opened: a FIFO would wait for ever.
+no_file() { # <path>    returns: 0, or 1 where it is a file, or nothing lies there
+  REPLY=''
+  if [[ -f $1 ]]; then
+    [[ -r $1 ]] || REPLY='a file that we may not read'
+  elif [[ -d $1 ]]; then
+    REPLY='a folder'
+  elif [[ -p $1 ]]; then
+    REPLY='a FIFO'
+  elif [[ -S $1 ]]; then
+    REPLY='a socket'
+  elif [[ -b $1 || -c $1 ]]; then
+    REPLY='a device'
+  elif [[ -L $1 ]]; then
+    REPLY='a link that leads nowhere'
+  fi
+  [[ -n $REPLY ]]
+}
+
 # A whole small file into REPLY, without a process. A file that holds a NUL is no text.
 read_text() { # <file>    returns: 0, or 1 where it cannot be read or is no text
   REPLY=''
@@ -469,6 +488,8 @@ check_host() { # sets HOST_NAME
 # begins with "begin NONCE" and ends with "end NONCE STATUS"; an answer without that end is no answer.
 
 box_member() { # <file> <member>    prints the text or number of a record's member
+  # What is no file is not opened: a FIFO would wait for ever.
+  [[ -f $1 ]] || return 1
   sed -n 's/^  "'"$2"'": "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' "$1" 2>/dev/null
 }
 
@@ -690,13 +711,13 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
 
 # lib/look.bash: what a teardown asks a box. These functions are sent there (declare -f) and run there; they only read.
-# needs: exit log path proc ssh
+# needs: exit log path file proc ssh
 
 # Answers, one a line: run ID, manifest DIGEST, size WHERE KB PATH, left WHERE COUNT KB PATH, other WHERE KB RUN ID, stray WHERE PATH,
 # busy TEXT, newer TEXT, unknown TEXT.
@@ -750,6 +771,7 @@ look_count() { # <folder>    prints how many files, or unknown
 # A record that was cut says nothing, also where the member that one looks for is left.
 look_whole() { # <file> <schema>
   local text=''
+  [[ -f $1 ]] || return 1
   ! { IFS= read -r -d '' text <"$1"; } 2>/dev/null || return 1
   [[ $text == '{'$'\n''  "schema": "'"$2"'",'*$'\n''}'$'\n' ]]
 }
@@ -766,7 +788,8 @@ look_run() {
   done
   printf 'run %s\n' "$id"
   if [[ -e $B/PULL_MANIFEST.json ]]; then
-    digest=$(sha256sum <"$B/PULL_MANIFEST.json") || digest=unreadable
+    digest=unreadable
+    [[ ! -f $B/PULL_MANIFEST.json ]] || digest=$(sha256sum <"$B/PULL_MANIFEST.json") || digest=unreadable
   fi
   printf 'manifest %s\n' "${digest%% *}"
   [[ ! -d $D ]] || printf 'size data %s %s\n' "$(look_size "$D")" "$D"
@@ -779,7 +802,7 @@ look_run() {
 
 # A cell that ran, or came into the queue, after the manifest was made is in no bundle, though the manifest is home and whole.
 look_newer() {
-  local file first there=()
+  local REPLY file first there=()
   [[ -s $B/PULL_MANIFEST.json ]] || return 0
   for file in "$D/state" "$B/records" "$B/final_ckpts"; do
     [[ ! -d $file ]] || there+=("$file")
@@ -788,6 +811,7 @@ look_newer() {
     first=$(within 60 find "${there[@]}" -type f ! -name '.*' -newer "$B/PULL_MANIFEST.json" 2>&1 | head -n 1) || first=${first:-"what is newer cannot be told"}
     [[ -z $first ]] || printf 'newer %s was written after the manifest\n' "$first"
   }
+  ! no_file "$D/queue.tsv" || { printf 'unknown %s is %s, not a queue\n' "$D/queue.tsv" "$REPLY" && return 0; }
   [[ -e $D/queue.tsv ]] || return 0
   first=$(awk 'FNR == NR { split($0, w, "\""); if (w[2] == "cell") known[w[4]] = 1; next }
     { split($0, w, "\t"); if (w[1] != "" && !(w[1] in known)) { print w[1]; exit } }' "$B/PULL_MANIFEST.json" "$D/queue.tsv" 2>&1) || first=${first:-the queue cannot be read}
@@ -846,8 +870,13 @@ look_claims() { # the highest claim of every cell of every run on the data tier
       if [[ -z $last ]] || ((10#${file##*/} > 10#${last##*/})); then last=$file; fi
     done
     [[ -n $last ]] || continue
+    # Nobody knows then whether its runner lives; and a FIFO would hang the look, which reads as a box that cannot be reached.
+    if no_file "$last"; then
+      printf 'unknown %s is %s, not a claim\n' "$last" "$REPLY"
+      continue
+    fi
     host='' boot='' pid='' ticks=''
-    read -r host boot pid ticks <"$last" || :
+    { read -r host boot pid ticks <"$last"; } 2>/dev/null || :
     if [[ -z $ticks ]]; then
       [[ -z $(find "$last" -mmin -1 2>/dev/null) ]] || printf 'busy a claim is being taken: %s\n' "$last"
     elif [[ $host == "$here" ]]; then
@@ -941,7 +970,7 @@ look_others() { # <data or durable> <folder>
 }
 
 # shellcheck disable=SC2034 # teardown sends these along
-readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process within look_tier look_size look_count
+readonly -a LOOK_FUNCTIONS=(expand_path box_member this_host this_boot_id start_ticks same_process within no_file look_tier look_size look_count
   look_whole look_run look_newer look_left look_strays look_elsewhere look_claims look_unfinished look_sessions look_processes look_gpus look_others)
 
 # lib/lost.bash: what a teardown's verb takes along that is in no verified bundle. A person sees it, or the gate stays shut.
@@ -1117,7 +1146,7 @@ look_gone() {
   absent=${WORDS[0]}
   put_instance "${ACTION_GONE_COMMAND[@]}"
   if [[ -n $ACTION_GONE_ANSWER ]]; then
-    # A tool that ends well where it failed has said nothing at all then.
+    # This tool ends with 0 where it failed, too: only what begins so is an answer.
     text=$(run_words 2>/dev/null) || return 2
     [[ $text == "$ACTION_GONE_ANSWER"* ]] || return 2
   else

@@ -171,6 +171,17 @@ expand_path() { # <variable name>
   printf -v "$var" '%s' "$out"
 }
 
+# The first $NAME in a path that has no value here, which expand_path would refuse, into REPLY.
+unset_name() { # <path>    returns: 0, or 1 where each has one
+  local rest=$1/
+  case $rest in \~/*) rest=\$HOME${rest#\~} ;; esac
+  while [[ $rest =~ (^|/)\$([A-Za-z_][A-Za-z0-9_]*)(/.*) ]]; do
+    REPLY=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    [[ -n ${!REPLY-} ]] || return 0
+  done
+  return 1
+}
+
 # Expand, then insist: absolute, not /, not $HOME alone, no .. and no control character.
 require_path() { # <variable name>
   expand_path "$1"
@@ -445,7 +456,7 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
@@ -539,8 +550,8 @@ free_inodes() { # <path>    returns: 0, also where REPLY is empty; 69 where df f
   REPLY=${BASH_REMATCH[3]}
 }
 
-# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. For what has failed already, or is to be
-# tried once more: some mounts tell no truth about rights.
+# Why nothing can be written in FOLDER, or where it would be made, in words, into REPLY. To be asked where writing has failed: on
+# some mounts the rights say no, and writing works.
 write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
   local dir line fields best=''
   existing_parent "$1"
@@ -552,7 +563,7 @@ write_fault() { # <folder>    returns: 0, or 1 where nothing speaks against it
     line=${fields[4]-} line=${line//\\040/ }
     [[ ${dir%/}/ == "${line%/}"/* && ${#line} -ge ${#best} ]] || continue
     best=$line
-    # What the mount says, and behind the dash what its file system says.
+    # The options of the mount, and in the last field those of its file system.
     if [[ ,${fields[5]-}, == *,ro,* || ,${fields[${#fields[@]} - 1]}, == *,ro,* ]]; then REPLY="$best is mounted read-only"; else REPLY="we have no right to write in $dir"; fi
   done 2>/dev/null <"${FAKE_ROOT-}/proc/self/mountinfo"
   return 0
@@ -624,13 +635,11 @@ prove_tier() { # <path of the tier> <the profile's proof>    returns: 0 or 74
 # Is the durable tier there? If not, what is wrong, why and what to do are in TIER_SAID, three entries.
 # shellcheck disable=SC2154 # bound in each script that calls it; others take this library for its other functions
 durable_there() { # reads: DURABLE_DIR DURABLE_TIER_PATH DURABLE_PROOF    returns: 0 or 74
-  local REPLY tier=$DURABLE_TIER_PATH name
+  local REPLY tier=$DURABLE_TIER_PATH
   TIER_SAID=()
   [[ -n $DURABLE_DIR ]] || return 0
-  # Where its $NAME is not set the tier is nowhere, and a place that a person has named cannot lie in it.
-  name=${tier/#\~/\$HOME} name=${name%%/*}
-  if [[ $name == \$* && $name != "$tier" ]]; then name=${name#\$}; else name=PATH; fi
-  if [[ -n ${!name-} ]]; then expand_path tier; else tier='its $'$name' is not set'; fi
+  # Then the tier is nowhere, and a folder that a person has named cannot lie in it.
+  if unset_name "$tier"; then tier="its \$$REPLY is not set"; else expand_path tier; fi
   if [[ $DURABLE_DIR/ == "${tier%/}"/* ]]; then
     prove_tier "${tier%/}" "$DURABLE_PROOF" ||
       TIER_SAID=("the durable tier" "$REPLY" "attach the storage, or set DURABLE_DIR= (empty) to run pull-only")
@@ -678,7 +687,7 @@ run_places() { # [asked: refuse where one of them does not answer]
   [[ ${1-} != asked ]] || places_answer
   scratch_apart
 }
-# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+# A look at a folder on a dead mount never returns: a process of its own looks, and is ended (case 84).
 places_answer() {
   local name rc
   for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
@@ -862,7 +871,7 @@ log_overrides() {
 # Begin or continue the run. Sets D B S CODE_DIR RUN_ID RUN_COMMIT RUN_FORMAL RUN_SHARD RUN_HOST RUN_BOX_DIGEST.
 open_run() { # <formal wanted: true or false> <shard I/N or empty> <adopt: true or false>
   local formal=$1 shard=$2 adopt=$3 pid='' rest
-  # Who lives is told by it; another namespace's would show others under our numbers.
+  # It tells which processes live; that of another PID namespace shows other processes under our numbers.
   { read -r pid rest </proc/self/stat; } 2>/dev/null && [[ $pid == "$BASHPID" ]] ||
     refuse "$EX_MISSING" "/proc" "it does not show this process: not mounted, or of another PID namespace" "mount it: mount -t proc proc /proc, or unshare with --mount-proc"
   self_dir
@@ -969,7 +978,7 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 # reads: D B
 
 # The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
-# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
+# Unread: what lies there is no file that can be read (CLAIM_SAID tells what), so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
@@ -1313,7 +1322,7 @@ merge_queue() { # returns: 0; ADDED says how many cells are new
     lines+=("${QUEUE_NAMES[i]}"$'\t'"${QUEUE_COMMANDS[i]}")
   done
   printf -v text '%s\n' "${lines[@]}"
-  replace_file "$D/queue.tsv" "$text" || refuse "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" "look at the data tier: room, rights"
+  replace_file "$D/queue.tsv" "$text" || refuse_write "$EX_NOROOM" "$D/queue.tsv" "it cannot be written" data
   QUEUE_TEXT=$text
 }
 
@@ -1344,7 +1353,7 @@ git_ask() { # <git's words...>    returns: git's
   REPLY=$(git_with "$GIT_ASK_S" "$@" 2>/dev/null) || rc=$?
   git_in_time "$rc" "$GIT_ASK_S" "$@"
 }
-# Refuses where git was ended by its limit: then nothing is known, and nothing is to be read out of an empty answer.
+# Refuses where git was ended by its limit: an empty answer would be taken for a "no".
 git_in_time() { # <status> <seconds> <git's words...>    returns: the status
   local rc=$1 limit=$2 do="find what it waits for: a disk or mount that does not answer, a filter or a helper in 'git config --list'"
   shift 2
@@ -1500,7 +1509,7 @@ git_stash_takes() { # <protected folder...>    returns: 0 it would
 git_lock_remedy() { # <what git said> <what else to do>    prints
   local REPLY
   if [[ $1 =~ \'([^\']+\.lock)\':\ File\ exists ]]; then REPLY=${BASH_REMATCH[1]}; else
-    # A stash says nothing of it.
+    # git stash does not name the lock.
     git_ask rev-parse --git-path index.lock || REPLY=''
     [[ $REPLY == /* ]] || REPLY=$GIT_TOP/$REPLY
   fi
@@ -1632,7 +1641,7 @@ git_gate() { # <branch> <run's commit or empty> <pull> <stash> <protected folder
   before=$GIT_HEAD
   git_pushed "$branch" "$commit" "$pull"
   if [[ $before != "$GIT_HEAD" ]]; then
-    # A pull leaves them where they were: that has a remedy of its own.
+    # A pull moves no submodule. That has a remedy of its own, so it comes before "uncommitted".
     git_submodules
     git_clean false "$@"
   fi
@@ -2759,7 +2768,7 @@ gate_tier() { # <path> <bytes> <files> <cap bytes> <cap inodes>
 }
 
 # lib/plan.bash: the plan that a formal run prints before it starts, from what the gates have read.
-# needs: exit log file hash probe
+# needs: exit log file hash probe git
 
 print_plan() { # reads what gates.bash has set
   local REPLY slots=${SLOTS:-1} line name n=0 ids
@@ -3266,8 +3275,9 @@ do_start() {
     refuse "$EX_GATE" "--power-off" "the profile knows no command on this machine that stops the meter" "leave --power-off out, and use teardown.sh from the laptop afterwards"
   run_places asked
   prove_durable
-  mkdir -p -- "$D" || refuse "$EX_NOROOM" "$D" "the folder cannot be made" "look at the data tier: room, rights"
-  : >>"$D/formal.log" || refuse "$EX_NOROOM" "$D/formal.log" "it cannot be written" "look at the data tier: room, rights"
+  [[ -d $D ]] || mkdir -p -- "$D" 2>/dev/null || refuse_write "$EX_NOROOM" "$D" "the folder cannot be made" data
+  ! no_file "$D/formal.log" || refuse "$EX_INTEGRITY" "$D/formal.log" "it is $REPLY, and a file of ours is to be there" "look at what made it, and move it away"
+  { : >>"$D/formal.log"; } 2>/dev/null || refuse_write "$EX_NOROOM" "$D/formal.log" "it cannot be written" data
   all_gates true
   F_SESSION=$DETACH_WORKS
   [[ $F_SESSION == "$DETACH" ]] || log "falling back from $DETACH to $F_SESSION"

@@ -304,7 +304,7 @@ within() { # <seconds> <words...>    returns: theirs, or 124
   else
     "$@"
   fi || return
-  # Busybox says how it was ended, and so does a GNU one that had to kill.
+  # Ended at the limit: by TERM under busybox (143), by KILL where TERM was not heeded (137). Before it, that is the words' own status.
   case $rc in 137 | 143) ((SECONDS - begin < limit)) || rc=124 ;; esac
   return "$rc"
 }
@@ -411,7 +411,7 @@ run_places() { # [asked: refuse where one of them does not answer]
   [[ ${1-} != asked ]] || places_answer
   scratch_apart
 }
-# Whoever so much as looks at a folder on a dead mount hangs, and so would we: each is asked once by somebody else (case 84).
+# A look at a folder on a dead mount never returns: a process of its own looks, and is ended (case 84).
 places_answer() {
   local name rc
   for name in DATA_DIR DURABLE_DIR SCRATCH CODE_DIR; do
@@ -535,7 +535,7 @@ refuse_line() { # <where> <line> <name> <command> <line that has the name too, o
 # reads: D B
 
 # The highest claim on a cell. Sets CLAIM_N (0: none), CLAIM_STATE (live, foreign, dead, none, unread), CLAIM_HOST, CLAIM_PID.
-# Unread: something lies there that says nothing, CLAIM_SAID, so nobody knows whether its runner lives.
+# Unread: what lies there is no file that can be read (CLAIM_SAID tells what), so nobody knows whether its runner lives.
 last_claim() { # <cell>
   local path n boot='' ticks='' REPLY
   CLAIM_N=0 CLAIM_STATE=none CLAIM_HOST='' CLAIM_PID=''
