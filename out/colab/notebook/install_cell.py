@@ -203,7 +203,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
  "profile": "colab",
  "run": "demo",
  "data_dir": "/content/runs",
- "box_digest": "01c7e24820d5d62ff2789bc0b324416648266395f8aca0491b4a1c7572f0c569",
+ "box_digest": "1108a55fa32ad070ad49142b422249d5bde219599d5f59576bd245a8623ef91f",
  "files": [
   {
    "name": "aggregate_to_fs.sh",
@@ -214,7 +214,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "formal_run.sh",
    "mode": "0700",
-   "sha256": "df5ab5a5547a2832d75fcd3ee29c14a6b29838f0efdd0587b392de33db453f79",
+   "sha256": "609564cb793f8c0fbbd9bb6047dee2bde63a220688abe740a07261002bf6a149",
    "paragraphs": "123 124 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 18 20 21 22 125 24 25 26 27 28 29 30 31 32 33 34 35 42 43 44 46 47 48 49 50 51 52 53 54 55 56 57 58 59 126 127 128 129 130 60 61 131 132 133 134 62 63 64 65 66 67 68 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163 164 165 166 167 168 169 170 171 172 173 174 175 176 177 178 179 180 181 182 183 184 185 186 187 188 189 190 191 192 193 194 36 37 39 40 41 195 196 197 198 199 200 201 202 203 204 205 206 207 208 209 210 211 212 213 214 215 216 217 218 219 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 96 97 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 259 260 261 262 263 264 265 266 267 268 269 270 271 122"
   },
   {
@@ -238,7 +238,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "run_queue.sh",
    "mode": "0700",
-   "sha256": "1a7a7969900f754a0791409d15ad01f00dc18cad94ad3a4ba9a4a205712e996e",
+   "sha256": "3467853b0d4c45dddc5cfc16611232eaabcd577934b923dd83960a61083f953e",
    "paragraphs": "429 430 2 3 4 5 335 336 6 7 8 9 10 11 12 13 14 15 16 17 18 20 21 22 431 24 25 26 27 28 29 30 31 32 34 35 42 43 48 49 50 51 52 53 54 55 56 57 58 59 126 127 128 129 130 60 61 131 132 133 134 62 63 64 65 66 36 37 39 40 41 195 196 338 339 340 140 141 142 143 144 145 146 67 68 345 69 135 136 137 138 432 433 434 435 436 437 438 439 440 441 442 443 444 445 446 447 448 449 450 451 452 453 454 455 456 457 458 459 170 275 276 277 278 341 171 205 206 208 209 210 211 212 213 214 215 460 461 462 463 464 465 466 467 468 469 470 471 472 473 122"
   },
   {
@@ -256,7 +256,7 @@ if CODE or sys.argv[0].endswith("install_cell.py"):
   {
    "name": "status.sh",
    "mode": "0700",
-   "sha256": "80a45272d72502dcd517d0bdb933ad1563177d5c42902c0bdaa9cadcc76bf66d",
+   "sha256": "aed790d851efc91b4c549987d8b692b1fc65c2d1c0cd54d5a4d3b87271882cf7",
    "paragraphs": "556 557 2 3 4 5 6 7 8 9 10 12 13 15 17 21 22 558 25 26 27 28 29 30 31 32 33 42 43 44 46 47 53 54 56 57 58 59 62 63 64 65 66 67 68 135 136 137 138 139 174 176 177 178 179 559 560 561 562 563 564 565 566 567 568 569 570 122"
   }
  ]
@@ -2423,16 +2423,18 @@ read_states() {
 # The two halves of it: awk reads beside us, while something else is done.
 begin_states() { # [the records to read: all]    sets STATES_FD
   local REPLY file
-  local -a sound=()
+  local -a odd=()
   (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
   # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
+    for file; do [[ -f $file && -r $file ]] || odd+=("$file"); done
     # What is no file is named here and opened by nobody: a FIFO would wait for ever.
-    for file; do
-      if [[ -f $file && -r $file ]]; then sound+=("$file"); elif no_file "$file"; then printf '\\037%s\\037%s\\n' "$REPLY" "$file"; fi
+    for file in ${odd[@]+"${odd[@]}"}; do
+      if no_file "$file"; then printf '\\037%s\\037%s\\n' "$REPLY" "$file"; fi
     done
-    ((${#sound[@]} == 0)) || printf '%s\\n' "${sound[@]}"
-    [[ ! -d $B/records ]] || find -L "$B/records" -maxdepth 1 -type f -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    if ((${#odd[@]} == 0)); then printf '%s\\n' "$@"; else
+      for file; do [[ ! -f $file || ! -r $file ]] || printf '%s\\n' "$file"; done
+    fi
   } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
@@ -2496,7 +2498,7 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
       print "."
-    }' 2>/dev/null)
+    }' - <([[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -type f -name '*.sha256' ! -name '.*' -exec sha256sum {} + 2>/dev/null) 2>/dev/null)
 }
 end_states() {
   declare -gA RECORD_OF=()
@@ -9832,7 +9834,7 @@ print_screen() {
   ((shown <= 30)) || printf '  and %s more like these\\n' $((shown - 30))
   ((hidden == 0)) || printf '  and %s that are done or pending\\n' "$hidden"
 }
-''', digest="0f23450cc4f82816001d6a0647d5a2d6045a06932f8372a005993254a4fe2535": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
+''', digest="70175610906a28c4a66411d62b6fde55e7618ffacdb88e2c69dd3953e5c7274b": exec(compile(code, "install_cell.py", "exec"), {"__name__": "install_cell", "INDEX": index[index.index("\n"):], "TEXT": text[text.index("\n") + 1:-1]})
 if __import__("hashlib").sha256("\0".join((code, index, text)).encode()).hexdigest() == digest else (
 print("install_cell.py: refused: the cell; its text is not what was compiled: cut, changed or mangled on the way; "
 "copy ALL of install_cell.py again, as plain text, into an empty cell", file=__import__("sys").stderr, flush=True),

@@ -579,16 +579,18 @@ read_states() {
 # The two halves of it: awk reads beside us, while something else is done.
 begin_states() { # [the records to read: all]    sets STATES_FD
   local REPLY file
-  local -a sound=()
+  local -a odd=()
   (($# > 0)) || set -- "$B/records"/*.json "$D/state"/*.json
   # Texts may hold any bytes, and some awks warn of them elsewhere than in the C locale.
   exec {STATES_FD}< <({
+    for file; do [[ -f $file && -r $file ]] || odd+=("$file"); done
     # What is no file is named here and opened by nobody: a FIFO would wait for ever.
-    for file; do
-      if [[ -f $file && -r $file ]]; then sound+=("$file"); elif no_file "$file"; then printf '\037%s\037%s\n' "$REPLY" "$file"; fi
+    for file in ${odd[@]+"${odd[@]}"}; do
+      if no_file "$file"; then printf '\037%s\037%s\n' "$REPLY" "$file"; fi
     done
-    ((${#sound[@]} == 0)) || printf '%s\n' "${sound[@]}"
-    [[ ! -d $B/records ]] || find -L "$B/records" -maxdepth 1 -type f -name '*.sha256' ! -name '.*' -exec sha256sum {} +
+    if ((${#odd[@]} == 0)); then printf '%s\n' "$@"; else
+      for file; do [[ ! -f $file || ! -r $file ]] || printf '%s\n' "$file"; done
+    fi
   } 2>/dev/null | LC_ALL=C awk -v run="$RUN_ID" -v b="$B/records/" -v d="$D/state/" '
     # A record is read whole, for no text holds a 1.
     function read_whole(file,   got) {
@@ -652,7 +654,7 @@ begin_states() { # [the records to read: all]    sets STATES_FD
       }
       for (n in of_b) if (has[n] == 2) print n s 2 of_b[n]
       print "."
-    }' 2>/dev/null)
+    }' - <([[ ! -d $B/records ]] || find "$B/records" -maxdepth 1 -type f -name '*.sha256' ! -name '.*' -exec sha256sum {} + 2>/dev/null) 2>/dev/null)
 }
 end_states() {
   declare -gA RECORD_OF=()
