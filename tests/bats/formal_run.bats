@@ -240,7 +240,7 @@ SH
   rm "$D/formal.log"
   mkdir "$D/formal.log"
   formal start
-  refused 73 'formal.log'
+  refused 65 'formal.log' 'it is a folder'
 }
 
 # Case 53: the first choice is missing or broken: the next one, and it is said which.
