@@ -59,11 +59,11 @@ SHIM
 }
 
 @test "a cell that has run and whose record cannot be written stops the queue with 73, and is not run again and again (S81, S108)" {
-  # A file in the place of the folder: who waits ahead of its turn would make the folder anew.
-  printf 'a\tbash trainer.sh ok; rm -rf "$CELL_DIR/../../state"; : >"$CELL_DIR/../../state"\n' >"$Q"
+  # A file in the place of the folder: who waits ahead of its turn would make the folder anew, and may do so in between.
+  printf 'a\tbash trainer.sh ok; s=$CELL_DIR/../../state; until { rm -rf "$s"; : >"$s"; } 2>/dev/null; do :; done\n' >"$Q"
   cell b ok
   queue
-  [[ $status -eq 73 && $(starts a) -eq 1 && $(starts b) -eq 0 ]]
+  [[ $status -eq 73 && $(starts a) -eq 1 && $(starts b) -eq 0 ]] || fail_with unwritten
   sum_is 2 1 0 0 1
 }
 
